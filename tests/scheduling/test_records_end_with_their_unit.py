@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 
 from tests.support.days import HOUR_S, PRIORITIES, Day
 from tests.support.gangs import gang, group
 from tests.support.running import without_logs
 
-from grove.api.core import PriorityClass
+from grove.api.core import Node, Pod, PriorityClass
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.fleet.file import Team
 from grove.fleet.manifests import batch_set, priority_name
 from grove.plan.world import NAMESPACE, World, shaped
+from grove.scheduler.policy.gang_state import GangState
 from grove.sim.loop import run
 
 PRIORITY = (PriorityClass, {"metadata": {"name": priority_name(0)}, "value": 0})
@@ -84,3 +86,24 @@ def test_reasons_of_refused_gangs_are_forgotten_when_no_unit_waits():
 
     with without_logs():
         assert run(play(), seed=1, limit_s=1e9) == (5, 0)
+
+
+def test_a_gang_is_forgotten_whose_pods_terminated_on_a_node_that_was_deleted() -> None:
+    name = "gone-with-its-node"
+
+    async def play() -> None:
+        async with Day(nodes=1, stop_s=30) as day:
+            await day.apply(gang(name, group("w", 1)))
+            await asyncio.sleep(10)
+            await day.client.delete(Pod, f"{name}-w-0", "default")
+            await asyncio.sleep(1)
+            [node] = await day.nodes()
+            await day.client.delete(Node, node)
+            await asyncio.sleep(600)
+            await day.client.delete(PodGang, name, "default")
+            await asyncio.sleep(600)
+            gc.collect()
+            left = [kept for kept in gc.get_objects() if isinstance(kept, GangState) and kept.name == f"default/{name}"]
+            assert left == []
+
+    run(play())

@@ -96,10 +96,12 @@ class QueueUpdater:
         is_current = self._view.units.is_current(gang)
         if is_current and self._view.has_minimum(gang):
             self._note_standing(gang, now)
+        unit = self._view.units.of(name)
+        unit.failed_binds = 0 if all_bound else unit.failed_binds + 1
         if not all_bound and is_current:
             if self._queue.get(name) is None:
                 self._queue.offer(name, order_of(self._view, name), now)
-            self._queue.retry(name, now)
+            self._queue.retry(name, now, unit.failed_binds)
         for scaled in self._view.units.scaled_of.get(name, ()):
             self._view.changes.mark(scaled)
         self._view.changes.mark(name)
@@ -320,8 +322,6 @@ class Cycle:
         units.
         """
         self._view.counted.refresh()
-        if self._view.changes.has_relief:
-            self._nominations.reconsider_slow()
         for gone in self._view.changes.take_gone():
             self._committer.give_up(gone)
             self._intake.forget(gone.name)
@@ -401,6 +401,8 @@ class Cycle:
         """Wakes the units that new capacity helps, or changes of the pods that they depend on."""
         self._view.counted.refresh()  # what units that went had is free
         came = self._view.changes.take_relief()
+        for unit in self._nominations.drop_slow(came.nodes, came.helped):
+            self._intake.consider(unit, now_s, fresh=True)
         if came.daemons_went or came.nodes is None or came.helped:
             self._holding.reconsider()
         self._relief.wake_helped(came.nodes, now_s)

@@ -91,6 +91,8 @@ class ClusterFollower:
             self._view.counted.drop(uid)
             if facts is not None:
                 self._replacements.note_gone(facts)
+            else:
+                self._replacements.forget(uid)
             self._view.changes.relief.add(node)
             self._view.changes.wake()
         gang = self._view.units.gang_with(key)

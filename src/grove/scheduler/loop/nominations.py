@@ -11,7 +11,7 @@ nomination is called off. The nomination waits for terminating pods only as long
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -26,6 +26,7 @@ from grove.kube.clock import Clock
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import NoVictims, Victims
 from grove.scheduler.evict.running import Running, broken_budgets
+from grove.scheduler.filters.fit import allowed_mask, fits_mask
 from grove.scheduler.loop import metrics
 from grove.scheduler.loop.decisions import Decider
 from grove.scheduler.loop.evictions import Evictions
@@ -59,6 +60,8 @@ class Nomination(msgspec.Struct):
     """Uids of its victims."""
     leaving: frozenset[str]
     """Uids of pods that terminate on its nodes anyway."""
+    leaving_elsewhere: frozenset[str]
+    """Uids of pods that terminate on other nodes. Until they are gone, a policy may count them against the unit."""
     deadline_s: float
     """Until when the API server has to accept the evictions."""
     decision: str
@@ -102,12 +105,30 @@ class Nominations:
         moments = [self._ends_s(nomination, now_s) for nomination in self._open()]
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def reconsider_slow(self) -> None:
-        """Capacity became free: units that wait long for terminating pods get a new decision."""
-        for nomination in self._open():
-            if nomination.is_slow:
-                self.drop(nomination.unit.name)
-                self._view.changes.mark(nomination.unit.name, fresh=True)
+    def drop_slow(self, roomier: Collection[str] | None, helped: Collection[str]) -> list[str]:
+        """Gives back the places of units that wait long for terminating pods and can use what became free; these units.
+
+        `roomier` are nodes with more free capacity; None is a change that may help any unit.
+        """
+        slow = [nomination for nomination in self._open() if nomination.is_slow]
+        dropped = [
+            nomination.unit.name
+            for nomination in slow
+            if roomier is None or nomination.unit.name in helped or self._could_use(nomination, roomier)
+        ]
+        for name in dropped:
+            self.drop(name)
+        return dropped
+
+    def _could_use(self, nomination: Nomination, nodes: Collection[str]) -> bool:
+        """Whether one of its pods fits on one of these nodes now."""
+        snapshot = self._view.snapshot
+        rows = [row for node in nodes if (row := snapshot.nodes.row_of.get(node)) is not None]
+        return any(
+            bool((allowed_mask(snapshot, shape) & fits_mask(snapshot, requests))[rows].any())
+            for shape in dict.fromkeys(pod.shape for pod in nomination.pods)
+            for requests in (shape.requests, *shape.alternatives)
+        )
 
     def _budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         is_more = (
@@ -244,10 +265,20 @@ class Nominations:
         snapshot = self._view.snapshot
         victims = frozenset(pod.uid for pod in answer.pods)
         waits_for = frozenset(pod.uid for pod in leaving if pod.node in nodes)
+        elsewhere = frozenset(pod.uid for pod in leaving if pod.node not in nodes)
         spec = unit.gang.podgang.spec
         domains = {node: _domains_of(snapshot, node, unit.tree) for node in nodes}
         nomination = Nomination(
-            unit, answer.placement, victims, waits_for, deadline_s, decision, spec, domains, is_slow=is_slow
+            unit,
+            answer.placement,
+            victims,
+            waits_for,
+            elsewhere,
+            deadline_s,
+            decision,
+            spec,
+            domains,
+            is_slow=is_slow,
         )
         self._view.units.of(unit.name).nomination = nomination
         self._view.counted.reserve(nomination.pods)
@@ -333,19 +364,22 @@ class Nominations:
 
     def _ends_s(self, nomination: Nomination, now_s: float) -> float | None:
         """Loop time at which the place counts as not to be had; None if no pod is left that has to go first."""
-        now, ends = self._clock.now(), []
-        for uid in (*nomination.victims, *nomination.leaving):
-            known = self._view.snapshot.find_pod(uid)
-            if known is None:
+        ends = list(self._ends_of((*nomination.victims, *nomination.leaving), nomination, now_s))
+        if not ends and self._view.snapshot.seams.refuses:
+            ends = list(self._ends_of(nomination.leaving_elsewhere, nomination, now_s))
+        return min(ends, default=None)
+
+    def _ends_of(self, uids: Iterable[str], nomination: Nomination, now_s: float) -> Iterator[float]:
+        """When each of these pods that is still there counts as one that stays."""
+        now = self._clock.now()
+        for uid in uids:
+            if self._view.snapshot.find_pod(uid) is None:
                 continue
             end: datetime | None = self._view.grace_end(uid)
             if end is not None:
-                ends.append(now_s + (end + timedelta(seconds=OVERDUE_S) - now).total_seconds())
+                yield now_s + (end + timedelta(seconds=OVERDUE_S) - now).total_seconds()
             elif uid in nomination.victims:
-                ends.append(nomination.deadline_s)
-        if not ends and self._view.snapshot.seams.refuses:
-            return nomination.deadline_s
-        return min(ends, default=None)
+                yield nomination.deadline_s
 
     def _is_called_off(self, nomination: Nomination) -> bool:
         """Whether a disruption budget refuses a victim that is still there: then none of the others goes either."""

@@ -72,6 +72,10 @@ class Replacements:
             awaited = hold.awaited - {pod.uid}
             self._view.ledger.put(replace(hold, pods=(*hold.pods, counted), awaited=awaited))
 
+    def forget(self, uid: str) -> None:
+        """The pod is gone with its node: there is nothing to hold."""
+        self._gangs.pop(uid, None)
+
     def _look_again(self, gang: GangState) -> None:
         if self._view.units.is_current(gang) and self._view.ledger.find(gang.name, HoldReason.REPLACEMENT) is not None:
             self._view.changes.mark(gang.name)

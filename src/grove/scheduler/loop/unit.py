@@ -68,6 +68,8 @@ class UnitRecord(msgspec.Struct, eq=False):
     """The Reservations that wait, if it stands for some that can be placed."""
     reservation_versions: tuple[str, ...] = ()
     """Versions of these Reservations at the last look."""
+    failed_binds: int = 0
+    """Attempts in a row that did not bind all their pods."""
     ready_since_s: float | None = None
     """When the gang was first ready to be placed; None once its minimum was on nodes."""
 

@@ -257,12 +257,16 @@ class WaitingQueue:
         refused, self._newly_refused = self._newly_refused, []
         return [waiting for waiting in refused if self.get(waiting.order.name) is waiting]
 
-    def retry(self, name: str, now_s: float) -> None:
-        """It had a place and something went wrong on the way: again after the back-off, whatever happens."""
+    def retry(self, name: str, now_s: float, failures: int = 0) -> None:
+        """It had a place and something went wrong on the way: again after the back-off, whatever happens.
+
+        `failures` is how often that went wrong in a row: the unit left the queue each time it had a place.
+        """
         self.park(name, now_s)
         if (known := self.get(name)) is not None:
             self._set_parked(name, known, False)
-            known.must_wait = True
+            known.failures, known.must_wait = max(known.failures, failures), True
+            known.not_before_s = now_s + self._backoff.after(known.failures)
 
     def defer(self, name: str, now_s: float, until_s: float, *, until_helped: bool = False) -> None:
         """It waits until then; not a failure. `until_helped` ends that with the first change that can help it.
