@@ -15,7 +15,7 @@ from tests.support.operating import Operating, World
 from tests.support.workloads import change, lose, pause, take_back, updated, versions
 
 from grove.answers.answer import Unanswered
-from grove.answers.rollout import undo_answer
+from grove.answers.rollout import restart_answer, undo_answer
 from grove.api import labels as key
 from grove.api.meta import Json
 from grove.api.podclique import PodClique
@@ -28,6 +28,7 @@ from grove.operator.shared.layout import unit_of
 pytestmark = pytest.mark.simulated
 
 STEPS = 14
+LONGEST_DRAIN_S = 60
 TIMERS_S = 300.0
 """After this time nothing waits for a timer any more: lost nodes, surge units, or statuses that may be late."""
 BUDGETS = (
@@ -127,11 +128,13 @@ S = TypeVar("S", bound=Steps)
 
 
 class MoreSteps(Steps):
-    """The same, and people change strategy and budgets, the cluster has no capacity, and pods never start."""
+    """The same, and people change strategy and budgets and restart everything, pods drain or never start, and the
+    cluster has no capacity.
+    """
 
     def known(self) -> list[Step]:
         more = (self.image, self.strategy, self.budget, self.group_partition, self.places, self.remove_node, self.hold)
-        return [*super().known(), self.wait, *more]
+        return [*super().known(), self.wait, *more, self.drain, self.restart_all]
 
     async def image(self) -> None:
         found, to = await self.template(), self.rng.choice(("two", "three"))
@@ -162,6 +165,16 @@ class MoreSteps(Steps):
         (group_,) = found["podCliqueScalingGroups"]
         group_["rollingUpdate"] = {**(group_.get("rollingUpdate") or {}), "partition": units}
         await self.patch({"template": found})
+
+    async def drain(self) -> None:
+        """From now on pods drain for this time before the operator removes them."""
+        seconds = self.rng.choice((None, "5", str(LONGEST_DRAIN_S)))
+        self.done[-1] += f" {seconds}"
+        patch = {"metadata": {"annotations": {key.DRAIN_SECONDS: seconds}}}
+        await self.world.client.patch(PodCliqueSet, "wl", patch, self.world.namespace)
+
+    async def restart_all(self) -> None:
+        await restart_answer(self.world.client, self.world.namespace, "wl", self.world.cluster.clock.now())
 
     async def places(self) -> None:
         """From now on no pod has a place beside those that are there, one more has, or all have."""
@@ -282,7 +295,8 @@ async def ended(steps: Steps) -> Found:
         await change(world, "wl", "a", "b", "c", to="last")
     else:
         await take_back_all(world)
-    await updated(world, "wl", timeout_s=900)
+    await updated(world, "wl", timeout_s=1800)
+    await asyncio.sleep(LONGEST_DRAIN_S)  # also surge pods drain
     await world.quiet(for_s=5)
 
     assert len(set((await versions(world)).values())) == 1, steps.done
