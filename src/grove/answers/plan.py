@@ -279,7 +279,7 @@ def _paint(plan: Plan, width: int, show_pods: bool) -> RenderableType:
         parts += indented(plan.note, width, 0, "yellow")
     if plan.unreadable:
         parts += indented(
-            f"not seen for lack of rights, so less exact: {', '.join(plan.unreadable)}", width, 0, "yellow"
+            f"you may not read {', '.join(plan.unreadable)}, so the answer is less exact", width, 0, "yellow"
         )
     return Group(*parts)
 

@@ -212,7 +212,7 @@ def painted(moments: Sequence[Moment], width: int, only: Container[Moment] | Non
     `only` some of them are shown, without the titles, in columns that are those of all.
     """
     if not moments:
-        return Text("nothing is known to have happened") if only is None else Group()
+        return Text("there are no events") if only is None else Group()
     rows = [(_when(moment), _subject(moment), _what(moment), moment) for moment in moments]
     titles = ("TIME", "OBJECT", "WHAT", "MESSAGE")
     wide = [max(len(title), *(len(row[i]) for row in rows)) for i, title in enumerate(titles[:3])]  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ function aboutSet(key) {
 // What stands beside the picture while nothing is chosen: how to use it, and who waits for a place.
 function nothingChosen() {
   const waiting = [...rows("gangs")].filter(([, gang]) => gang.placed === false);
-  return [h("p", { class: "dim" }, "Click a node to see who is on it, and all of its gang. Wheel or + and − zoom, arrows pan, 0 shows all, Esc lets go."),
+  return [h("p", { class: "dim" }, "Click a node to see its pods and their whole gangs. Wheel or + and − zoom, arrows pan, 0 shows all, Esc ends the selection."),
     waiting.length > 0 && h("section", {}, h("h3", {}, `${many(waiting.length, "gang")} ${waiting.length === 1 ? "waits" : "wait"}`),
       h("ul", { class: "plain" }, waiting.slice(0, 6).map(([key, gang]) => h("li", {}, gangLink(key), " ", link("why", "why", ...key.split("/")), h("div", { class: "dim few" }, gang.message)))))];
 }
@@ -130,7 +130,7 @@ export function page(main, [namespace, name]) {
   const redraw = () => {
     const unreadable = row("about", "unreadable") ?? [];
     settle(bottom, unreadable.includes("nodes") ? h("p", {}, "You may not list nodes, so there is no fleet to show.") : levels(),
-      unreadable.includes("pods") && h("p", {}, "You may not list pods: what runs where is not shown."),
+      unreadable.includes("pods") && h("p", {}, "You may not list pods, so the page does not show where they run."),
       state.plan && h("p", {}, "Outlined: where the plan would put pods. ", h("button", {
         type: "button", onclick: () => { state.plan = null; fleet.light(); choose(state.chosen); redraw(); },
       }, "forget the plan")));

@@ -48,7 +48,7 @@ function gathered(marks, x) {
 export function timeline(history, { start = false } = {}) {
   const { lanes, marks } = history, spans = lanes.flatMap((lane) => lane.spans);
   const times = [...marks.map((one) => time(one.at)), ...spans.flatMap((one) => [one.created, one.placed, one.started, one.ready].filter(Boolean).map(time))];
-  if (!times.length) return h("p", { class: "dim" }, "nothing is known to have happened");
+  if (!times.length) return h("p", { class: "dim" }, "there are no events");
   const first = Math.min(...times), ready = marks.filter((one) => one.kind === "ready").map((one) => time(one.at));
   const firstReady = ready.length ? Math.min(...ready) : Math.max(...times);
   const last = start ? firstReady : Math.max(...times), span = Math.max(1000, (last - first) * 1.06);

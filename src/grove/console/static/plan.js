@@ -23,7 +23,7 @@ function answer(found) {
     (found.missing ?? []).map((line) => h("p", { class: "error" }, `its pods would not start: ${line}`)),
     (found.warnings ?? []).map((line) => h("p", {}, `Warning: ${line}`)),
     found.note && h("p", { class: "dim" }, found.note),
-    (found.unreadable ?? []).length > 0 && h("p", { class: "dim" }, `not seen for lack of rights, so less exact: ${found.unreadable.join(", ")}`),
+    (found.unreadable ?? []).length > 0 && h("p", { class: "dim" }, `you may not read ${found.unreadable.join(", ")}, so the answer is less exact`),
   ];
 }
 
@@ -33,7 +33,7 @@ export function page(main) {
   const scale = h("input", { id: "scale", placeholder: "chat/prefill=5", list: "sets" });
   const drain = h("input", { id: "drain", placeholder: "a node", list: "nodes" });
   const namespace = h("input", { id: "plan-namespace", value: state.namespace || names[0]?.split("/")[0] || "default" });
-  const result = h("div", { "aria-live": "polite", id: "result" }, h("p", { class: "dim" }, "Would it fit now, where, and at whose expense? The answer stands here, and its nodes are outlined below."));
+  const result = h("div", { "aria-live": "polite", id: "result" }, h("p", { class: "dim" }, "Does it fit now, where, and what does it evict? The answer appears here, and the picture below outlines its nodes."));
   const host = h("div");
   const go = async (asked) => {
     fill(result, h("p", { class: "dim" }, "Trying it on a copy of the cluster …"));

@@ -24,7 +24,7 @@ export function page(main) {
       ...(autoscaled ? [one.autoscaled.join(", ")] : []), one.state === "running" ? one.why : link(one.cause || one.why || "why?", "why", one.namespace, one.name),
     ]), { caption: "PodCliqueSets, worst first", numeric: [3, 4, 5, 6, 7, 8, 9], wide: [titles.length - 1], empty: text ? "no set matches" : "no PodCliqueSets" }),
     all.length > shown.length && h("p", { class: "dim" }, `${all.length - shown.length} more; filter to see them`),
-    (row("about", "unreadable") ?? []).length > 0 && h("p", { class: "dim" }, `not seen for lack of rights: ${row("about", "unreadable").join(", ")}`));
+    (row("about", "unreadable") ?? []).length > 0 && h("p", { class: "dim" }, `you may not read ${row("about", "unreadable").join(", ")}`));
   };
   filter.addEventListener("input", draw);
   draw();
