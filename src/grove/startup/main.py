@@ -73,10 +73,12 @@ def _wait(parents: dict[str, int], condition: str, pod_info: Path, account: Path
             readiness.lost(pod)
         else:
             readiness.saw(pod)
+        if not listed:
+            continue  # an old pod with the host name of a parent may be further down the list
         if readiness.is_enough:
             _say(f"all are {condition.lower()}: {readiness}")
             return
-        if listed and (str(readiness) != shown or time.monotonic() - shown_at > SAY_EVERY_S):
+        if str(readiness) != shown or time.monotonic() - shown_at > SAY_EVERY_S:
             shown, shown_at = str(readiness), time.monotonic()
             _say(f"waiting for {shown}" + ("" if condition == READY else f" {condition}"))
 

@@ -150,3 +150,30 @@ def test_the_arguments_that_the_operator_writes_are_understood(condition, argume
 def test_a_condition_that_does_not_exist_is_refused(capsys):
     assert main(["--podcliques=web-0-a:2", "--condition=Soon"]) == 1
     assert "invalid choice: 'Soon'" in capsys.readouterr().err
+
+
+def test_a_pod_starts_only_after_the_whole_list_is_read(tmp_path, monkeypatch):
+    """A list is in the order of names. The old pod of a host name may follow the new one, which is Ready."""
+    new, old = parent_pod("a-bcdfg", "a"), parent_pod("a-xz2b4", "a", deleting=True)
+    old["metadata"]["deletionTimestamp"] = "2999-01-01T00:00:00Z"
+    for pod in (new, old):
+        pod["spec"] = {"hostname": "a-0"}
+        pod["status"]["containerStatuses"] = [RUNS]
+    events = [("LIST", None), ("ADDED", new), ("ADDED", old), ("LISTED", None), ("DELETED", old)]
+    read = []
+
+    class Watch:
+        def __init__(self, *_, **__): ...
+
+        def events(self):
+            for kind, pod in events:
+                read.append(kind)
+                yield kind, pod
+
+    monkeypatch.setattr("grove.startup.main.PodWatch", Watch)
+    monkeypatch.setattr("grove.startup.main.signal.pthread_sigmask", lambda *_: None)
+    monkeypatch.setattr("grove.startup.main.threading.Thread.start", lambda _: None)
+    for name in ("namespace", "podgangname"):
+        (tmp_path / name).write_text("x")
+    assert main(["--podcliques=a:1", f"--pod-info={tmp_path}"]) == 0
+    assert read == [kind for kind, _ in events]
