@@ -22,7 +22,7 @@ from grove.api.core import Namespace, Node
 from grove.api.podcliqueset import PodCliqueSet
 from grove.console.questions import questions
 from grove.console.server import Console
-from grove.console.viewers import ClusterViewer, Followings, Guests, Owner
+from grove.console.viewers import ClusterViewer, Followings, Owner, TokenViewers
 from grove.kube.config import load_config
 from grove.kube.credentials import Credential, Fixed
 
@@ -225,7 +225,7 @@ async def test_a_viewer_of_one_namespace_is_never_sent_a_name_of_another(
     token = kubectl("create", "token", "viewer")
     config = replace(load_config(real_plane.kubeconfig), credentials=Fixed(Credential()))
     followings = Followings(config)
-    guests = Guests(config, followings)
+    guests = TokenViewers(config, followings)
     runner = web.AppRunner(Console(guests, questions()).application(), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

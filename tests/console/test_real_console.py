@@ -24,7 +24,7 @@ from grove.api.podcliqueset import PodCliqueSet
 from grove.cli.access import formatted
 from grove.console.questions import questions
 from grove.console.server import Console
-from grove.console.viewers import Followings, Guests
+from grove.console.viewers import Followings, TokenViewers
 from grove.kube.config import load_config
 from grove.kube.credentials import Credential, Fixed
 from grove.kube.http import HttpClient
@@ -98,7 +98,7 @@ async def door(control_plane: ControlPlane) -> AsyncIterator[Door]:
     # The console's own account may do nothing: it has no credentials at all.
     config = replace(load_config(control_plane.kubeconfig), credentials=Fixed(Credential()))
     followings = Followings(config)
-    guests = Guests(config, followings)
+    guests = TokenViewers(config, followings)
     runner = web.AppRunner(Console(guests, questions()).application(), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -204,7 +204,7 @@ async def test_a_proxy_may_bring_the_token_in_a_header_of_its_own(
     door.kubectl("create", "role", "look", "-n", red, *VIEW)
     token = door.token(red, "viewer", "rolebinding", "look", "-n", red, "--role=look")
     config = replace(load_config(control_plane.kubeconfig), credentials=Fixed(Credential()))
-    guests = Guests(config, door.followings)
+    guests = TokenViewers(config, door.followings)
     app = Console(guests, questions(), token_header="X-Forwarded-Access-Token").application()
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()

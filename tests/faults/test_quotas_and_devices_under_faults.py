@@ -154,7 +154,7 @@ async def storm(seed: int, *, mixed: bool = False) -> None:
 
         def connect() -> Any:
             inner = faults.client(sim.client(user="grove-scheduler"))
-            return Fateful(inner, fate, lambda: process.kill() if faults.weather is ROUGH else None) if mixed else inner
+            return Fateful(inner, fate, lambda: process.kill() if faults.rates is ROUGH else None) if mixed else inner
 
         process = Process(
             lambda one: Scheduler(one, clock=sim.clock, say=sentence).run(),

@@ -19,7 +19,7 @@ from grove.console.questions import questions
 from grove.console.server import Console
 from grove.console.tour import Tour
 from grove.console.trends import Trends
-from grove.console.viewers import ClusterViewer, Followings, Guests, Owner
+from grove.console.viewers import ClusterViewer, Followings, Owner, TokenViewers
 from grove.demo.scenario import Scenario
 from grove.kube.connection import ClusterConfig
 from grove.show.prometheus import Prometheus
@@ -50,7 +50,7 @@ async def _serve_guests(
 ) -> None:
     # The console's own account is for finding the API server only; every request is made with a viewer's token.
     followings = Followings(config)
-    guests = Guests(config, followings)
+    guests = TokenViewers(config, followings)
     asked = questions(prometheus=trends.prometheus)
     app = Console(guests, asked, hosts=hosts, token_header=token_header, trends=trends).application()
     try:

@@ -276,7 +276,7 @@ class ClusterViewer:
         await self.client.close()
 
 
-class Guests:
+class TokenViewers:
     """Viewers of a console inside a cluster: everyone brings a bearer token of their own, with every request."""
 
     mode = "cluster"

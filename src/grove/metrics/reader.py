@@ -61,8 +61,8 @@ class _Reading:
 class PageReader:
     """Follows its targets and sends the numbers of their pages."""
 
-    def __init__(self, bounds: Bounds, tell: Callable[[FromReader], None]) -> None:
-        self._tell = tell
+    def __init__(self, bounds: Bounds, publish: Callable[[FromReader], None]) -> None:
+        self._publish = publish
         self._wanted = wanted_names(())
         self._readings: dict[tuple[str, str], _Reading] = {}
         self._engines = Scraper(bounds, self.take_page, self._unreadable)
@@ -96,10 +96,10 @@ class PageReader:
         reading.pages += 1
         if thorough:
             reading.untyped = scanned.untyped
-        self._tell(PageRead(target.namespace, target.pod, at, numbers_of(scanned)))
+        self._publish(PageRead(target.namespace, target.pod, at, numbers_of(scanned)))
         if scanned.faults and not reading.strange:
             message = f"its page of metrics has samples that are not used: {scanned.faults[0]}"
-            self._tell(PageFault(target.namespace, target.pod, PAGE_STRANGE, message))
+            self._publish(PageFault(target.namespace, target.pod, PAGE_STRANGE, message))
         reading.strange = bool(scanned.faults)
 
     def take_gpus(self, target: Target, page: bytes, at: float) -> None:
@@ -110,19 +110,19 @@ class PageReader:
             highest[where] = max(highest.get(where, 0.0), value)
 
         labelled(page, DCGM.name, visit)
-        self._tell(GpusRead(at, tuple((*where, value * DCGM.scale) for where, value in highest.items())))
+        self._publish(GpusRead(at, tuple((*where, value * DCGM.scale) for where, value in highest.items())))
 
     def _scraper(self, what: messages.What) -> Scraper:
         return self._engines if what == "engine" else self._gpus
 
     def _unreadable(self, target: Target, reason: str) -> None:
         message = f"its page of metrics at port {target.port} {reason}"
-        self._tell(PageFault(target.namespace, target.pod, PAGE_UNREADABLE, message))
+        self._publish(PageFault(target.namespace, target.pod, PAGE_UNREADABLE, message))
 
     async def _count(self) -> None:
         while True:
             counts = [scraper.counts() for scraper in (self._engines, self._gpus)]
-            self._tell(Counted(sum(read for read, _ in counts), sum(failed for _, failed in counts)))
+            self._publish(Counted(sum(read for read, _ in counts), sum(failed for _, failed in counts)))
             await asyncio.sleep(COUNT_EVERY_S)
 
 
@@ -133,11 +133,11 @@ async def serve(pair: socket.socket) -> None:
     (begin,) = messages.to_reader.decode(await messages.read_frame(stream))
     assert isinstance(begin, Begin)
 
-    def tell(message: FromReader) -> None:
+    def publish(message: FromReader) -> None:
         if len(outbox) < MOST_UNSENT:
             outbox.append(message)
 
-    reader = PageReader(Bounds(begin.interval_s, begin.timeout_s, begin.page_bytes, begin.concurrent), tell)
+    reader = PageReader(Bounds(begin.interval_s, begin.timeout_s, begin.page_bytes, begin.concurrent), publish)
 
     async def listen() -> None:
         while True:

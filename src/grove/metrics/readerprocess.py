@@ -40,12 +40,12 @@ class ReaderProcess:
     def __init__(
         self,
         bounds: Bounds,
-        hear: Callable[[FromReader], None],
+        receive: Callable[[FromReader], None],
         rng: random.Random | None = None,
         *,
         silence_s: float = SILENCE_S,
     ) -> None:
-        self._bounds, self._hear, self._silence_s = bounds, hear, silence_s
+        self._bounds, self._receive, self._silence_s = bounds, receive, silence_s
         self._rng = rng or random.Random(random.getrandbits(64))
         self._targets: dict[tuple[What, str, str], Target] = {}
         self._raw: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class ReaderProcess:
                     _GOOD.inc(message.read)
                     _BAD.inc(message.failed)
                 else:
-                    self._hear(message)
+                    self._receive(message)
                 if number % AT_A_TIME == AT_A_TIME - 1:
                     await asyncio.sleep(0)  # after a stall a frame may be long, and a request may be waiting
 

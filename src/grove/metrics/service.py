@@ -108,7 +108,7 @@ class MetricsService:
         self._client, self._settings, self._reach = client, settings, reach
         self.readings = Readings(settings.bounds.interval_s)
         self.events = Recorder(client, METRICS, clock=clock, rng=rng)
-        self.reader = ReaderProcess(settings.bounds, self.hear, rng)
+        self.reader = ReaderProcess(settings.bounds, self.receive, rng)
         self.names = RawNames(settings.raw_names, self.reader.look_for)
         self._aggregator = Aggregator()
         self._pods, self._gpus, self._config = Cache(client, tune_gc=True), Cache(client), Cache(client)
@@ -207,7 +207,7 @@ class MetricsService:
 
     # What the pages say
 
-    def hear(self, message: FromReader) -> None:
+    def receive(self, message: FromReader) -> None:
         match message:
             case PageRead(namespace, pod, at, numbers):
                 self.readings.observe(namespace, pod, numbers, at)

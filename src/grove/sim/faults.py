@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class FaultRates:
     """How bad it is: probabilities per call, per watch start or per event, and the longest delays in seconds."""
 
     conflict: float = 0.0
@@ -51,8 +51,8 @@ class Weather:
     """How far back that past may lie, in writes to the cluster."""
 
 
-CALM = Weather()
-ROUGH = Weather(
+CALM = FaultRates()
+ROUGH = FaultRates(
     conflict=0.05,
     throttled=0.03,
     failed=0.03,
@@ -67,16 +67,16 @@ ROUGH = Weather(
 
 
 class Faults:
-    """The weather over all clients it hands out; change `weather` at any time, or `stop` it."""
+    """The faults of all clients that it hands out; change `rates` at any time, or `stop` it."""
 
-    def __init__(self, weather: Weather = ROUGH, *, seed: int = 0) -> None:
-        self.weather, self.rng = weather, random.Random(seed)
+    def __init__(self, rates: FaultRates = ROUGH, *, seed: int = 0) -> None:
+        self.rates, self.rng = rates, random.Random(seed)
 
     def client(self, inner: SimClient) -> FaultyClient:
         return FaultyClient(inner, self)
 
     def stop(self) -> None:
-        self.weather = CALM
+        self.rates = CALM
 
     def strikes(self, rate: float) -> bool:
         return rate > 0 and self.rng.random() < rate
@@ -87,7 +87,7 @@ class Faults:
 
 
 class FaultyClient:
-    """A `SimClient` under the weather of its `Faults`."""
+    """A `SimClient` that fails at the rates of its `Faults`."""
 
     def __init__(self, inner: SimClient, faults: Faults) -> None:
         self.inner, self._faults = inner, faults
@@ -106,7 +106,7 @@ class FaultyClient:
         next_page: str = "",
         resource_version: str = "",
     ) -> Page[Any]:
-        if resource_version == "0" and self._faults.strikes(self._faults.weather.stale):
+        if resource_version == "0" and self._faults.strikes(self._faults.rates.stale):
             return await self._call(lambda: self._stale(kind, namespace, labels, fields))
         return await self._call(
             lambda: self.inner.list(
@@ -124,7 +124,7 @@ class FaultyClient:
         server = self.inner.server
         resource = kind if isinstance(kind, Resource) else kind.RESOURCE
         oldest = server.store.collection(resource).compacted
-        back = self._faults.rng.randint(0, self._faults.weather.stale_revisions)
+        back = self._faults.rng.randint(0, self._faults.rates.stale_revisions)
         at = max(oldest, server.store.revision - back)
         listing = server.list(resource, namespace, labels=labels, fields=fields, at=at)
         return Page([shown(version, kind) for version in listing.versions], str(listing.revision))
@@ -141,7 +141,7 @@ class FaultyClient:
         timeout_s: float | None = None,
     ) -> AsyncIterator[WatchEvent[Any]]:
         await self._before()
-        if resource_version not in ("", "0") and self._faults.strikes(self._faults.weather.watch_expire):
+        if resource_version not in ("", "0") and self._faults.strikes(self._faults.rates.watch_expire):
             raise Gone(f"too old resource version: {resource_version}", code=410, reason="Expired")
         stream = self.inner.watch(
             kind,
@@ -156,7 +156,7 @@ class FaultyClient:
         try:
             async for event in late:
                 yield event
-                if self._faults.strikes(self._faults.weather.watch_drop):
+                if self._faults.strikes(self._faults.rates.watch_drop):
                     if self._faults.rng.random() < 0.5:
                         raise ConnectionLost("the watch broke")
                     return
@@ -227,23 +227,23 @@ class FaultyClient:
         await self.inner.close()
 
     async def _before(self) -> None:
-        faults, weather = self._faults, self._faults.weather
-        await faults.linger(weather.delay_s)
-        if faults.strikes(weather.unsent):
+        faults, rates = self._faults, self._faults.rates
+        await faults.linger(rates.delay_s)
+        if faults.strikes(rates.unsent):
             raise ConnectionLost("the connection broke before the request was sent")
-        if faults.strikes(weather.throttled):
+        if faults.strikes(rates.throttled):
             why = "the server has received too many requests and has asked us to try again later"
             raise TooManyRequests(why, retry_after_s=1.0, code=429, reason="TooManyRequests")
-        if faults.strikes(weather.failed):
+        if faults.strikes(rates.failed):
             raise Unavailable("an error on the server has prevented the request", code=500, reason="InternalError")
 
     async def _call(self, send: Callable[[], Awaitable[T]], contested: tuple[Resource, str] | None = None) -> T:
         await self._before()
-        if contested is not None and self._faults.strikes(self._faults.weather.conflict):
+        if contested is not None and self._faults.strikes(self._faults.rates.conflict):
             raise refusals.modified(*contested)
         answer = await send()
-        await self._faults.linger(self._faults.weather.delay_s)
-        if self._faults.strikes(self._faults.weather.lost):
+        await self._faults.linger(self._faults.rates.delay_s)
+        if self._faults.strikes(self._faults.rates.lost):
             raise ConnectionLost("the connection broke before the answer arrived")
         return answer
 
@@ -266,7 +266,7 @@ class _LateStream:
         due_s = loop.time()
         try:
             async for event in self._stream:
-                delay_s = self._faults.rng.uniform(0, self._faults.weather.watch_delay_s)
+                delay_s = self._faults.rng.uniform(0, self._faults.rates.watch_delay_s)
                 due_s = max(due_s, loop.time() + delay_s)
                 self._due.append((due_s, event))
                 self._arrived.set()

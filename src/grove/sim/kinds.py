@@ -21,7 +21,7 @@ from grove.sim.patch import copy_json
 from grove.sim.schema import Structure
 
 
-class Shelf(Protocol):
+class StoredObjects(Protocol):
     """The objects that a rule can look up."""
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None: ...
@@ -29,7 +29,7 @@ class Shelf(Protocol):
     def all(self, resource: Resource, namespace: str = "") -> list[Json]: ...
 
 
-Fill = Callable[[Json, Shelf], None]
+Fill = Callable[[Json, StoredObjects], None]
 Check = Callable[[Json, Json], None]
 
 
@@ -58,13 +58,13 @@ class Kind:
         return self.structure is not None
 
 
-def _fill_namespace(obj: Json, _shelf: Shelf) -> None:
+def _fill_namespace(obj: Json, _stored: StoredObjects) -> None:
     obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
     obj.setdefault("spec", {})["finalizers"] = ["kubernetes"]
     obj["status"] = {"phase": "Active"}
 
 
-def _fill_secret(obj: Json, _shelf: Shelf) -> None:
+def _fill_secret(obj: Json, _stored: StoredObjects) -> None:
     obj.setdefault("type", "Opaque")
     for key, text in (obj.pop("stringData", None) or {}).items():
         obj.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
@@ -79,7 +79,7 @@ def _check_secret(new: Json, old: Json) -> None:
         raise refusals.invalid(SECRET, old["metadata"]["name"], [fault])
 
 
-def _fill_service(obj: Json, _shelf: Shelf) -> None:
+def _fill_service(obj: Json, _stored: StoredObjects) -> None:
     spec = obj.setdefault("spec", {})
     spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
@@ -126,7 +126,7 @@ def _check_autoscaler(new: Json, _old: Json) -> None:
     _spell_amounts(new)
 
 
-def _fill_autoscaler(obj: Json, _shelf: Shelf) -> None:
+def _fill_autoscaler(obj: Json, _stored: StoredObjects) -> None:
     spec = obj.setdefault("spec", {})
     spec.setdefault("minReplicas", 1)
     if not spec.get("metrics"):
@@ -145,7 +145,7 @@ def _check_claim(new: Json, old: Json) -> None:
         raise refusals.invalid(core.ResourceClaim.RESOURCE, old["metadata"]["name"], [fault])
 
 
-def _fill_priority_class(obj: Json, _shelf: Shelf) -> None:
+def _fill_priority_class(obj: Json, _stored: StoredObjects) -> None:
     obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
@@ -155,7 +155,7 @@ def _check_priority_class(new: Json, old: Json) -> None:
         raise refusals.invalid(core.PriorityClass.RESOURCE, old["metadata"]["name"], [fault])
 
 
-def _drop_status(obj: Json, _shelf: Shelf) -> None:
+def _drop_status(obj: Json, _stored: StoredObjects) -> None:
     obj.pop("status", None)
 
 

@@ -1,6 +1,6 @@
 """What the API server does to pods and to nothing else: defaults, immutability, gates, priority, quota, binding.
 
-Everything here is a function of the pod (and of what it refers to, through a `Shelf`); the server decides when to call.
+Everything here is a function of the pod and of the `StoredObjects` that it refers to; the server decides when to call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from grove.api.faults import forbidden, invalid, required
 from grove.api.meta import Json
 from grove.sim import refusals
-from grove.sim.kinds import POD, PRIORITY_CLASS, SERVICE_ACCOUNT, Kind, Shelf
+from grove.sim.kinds import POD, PRIORITY_CLASS, SERVICE_ACCOUNT, Kind, StoredObjects
 from grove.sim.quota import charge
 
 _GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
@@ -25,12 +25,12 @@ _MUTABLE_ONLY = (
 )
 
 
-def fill_pod(pod: Json, shelf: Shelf) -> None:
+def fill_pod(pod: Json, stored: StoredObjects) -> None:
     """Makes a submitted pod what the server stores: defaults, account, priority, first status. Refuses what it must."""
     spec, meta = pod.setdefault("spec", {}), pod["metadata"]
     _check_spec(pod)
-    _fill_account(pod, shelf)
-    _fill_priority(pod, shelf)
+    _fill_account(pod, stored)
+    _fill_priority(pod, stored)
     for key, value in _SPEC_DEFAULTS.items():
         spec.setdefault(key, value)
     spec.setdefault("securityContext", {})
@@ -45,7 +45,7 @@ def fill_pod(pod: Json, shelf: Shelf) -> None:
         pod["status"]["conditions"] = [
             {**condition, "lastProbeTime": None, "lastTransitionTime": meta["creationTimestamp"]}
         ]
-    charge(pod, shelf)
+    charge(pod, stored)
 
 
 _SPEC_DEFAULTS: Json = {
@@ -75,26 +75,26 @@ def _check_spec(pod: Json) -> None:
         raise refusals.invalid(POD, name, faults)
 
 
-def _fill_account(pod: Json, shelf: Shelf) -> None:
+def _fill_account(pod: Json, stored: StoredObjects) -> None:
     spec, meta = pod["spec"], pod["metadata"]
     account = spec.setdefault("serviceAccountName", spec.get("serviceAccount") or "default")
     spec["serviceAccount"] = account
-    if shelf.find(SERVICE_ACCOUNT, account, meta["namespace"]) is None:
+    if stored.find(SERVICE_ACCOUNT, account, meta["namespace"]) is None:
         where = f"{meta['namespace']}/{account}"
         why = f'error looking up service account {where}: serviceaccount "{account}" not found'
         raise refusals.forbidden(POD, meta["name"], why)
 
 
-def _fill_priority(pod: Json, shelf: Shelf) -> None:
+def _fill_priority(pod: Json, stored: StoredObjects) -> None:
     spec, name = pod["spec"], pod["spec"].get("priorityClassName")
     priority_class: Json | None
     if name:
-        priority_class = shelf.find(PRIORITY_CLASS, name)
+        priority_class = stored.find(PRIORITY_CLASS, name)
         if priority_class is None:
             why = f"no PriorityClass with name {name} was found"
             raise refusals.forbidden(POD, pod["metadata"]["name"], why)
     else:
-        priority_class = next((c for c in shelf.all(PRIORITY_CLASS) if c.get("globalDefault")), None)
+        priority_class = next((c for c in stored.all(PRIORITY_CLASS) if c.get("globalDefault")), None)
         if priority_class is not None:
             spec["priorityClassName"] = priority_class["metadata"]["name"]
     value = priority_class["value"] if priority_class else 0

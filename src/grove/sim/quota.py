@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from grove.api.meta import Json, Resource
 from grove.sim import refusals
-from grove.sim.kinds import POD, QUOTA, Shelf
+from grove.sim.kinds import POD, QUOTA, StoredObjects
 from grove.sim.store import Change
 
 if TYPE_CHECKING:
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 _COUNTED = ("pods", "count/pods")
 
 
-def charge(pod: Json, shelf: Shelf) -> None:
+def charge(pod: Json, stored: StoredObjects) -> None:
     """Refuses a new pod that would pass a quota of its namespace. Finished pods do not count."""
     namespace = pod["metadata"]["namespace"]
-    for quota in shelf.all(QUOTA, namespace):
+    for quota in stored.all(QUOTA, namespace):
         hard = (quota.get("spec") or {}).get("hard") or {}
         for name in _COUNTED:
             if name not in hard:
                 continue
-            used = pods_used(shelf, namespace)
+            used = pods_used(stored, namespace)
             if used + 1 > int(hard[name]):
                 amounts = f"requested: {name}=1, used: {name}={used}, limited: {name}={hard[name]}"
                 why = f"exceeded quota: {quota['metadata']['name']}, {amounts}"
                 raise refusals.forbidden(POD, pod["metadata"]["name"], why)
 
 
-def pods_used(shelf: Shelf, namespace: str) -> int:
-    return sum(pod["status"].get("phase") not in ("Succeeded", "Failed") for pod in shelf.all(POD, namespace))
+def pods_used(stored: StoredObjects, namespace: str) -> int:
+    return sum(pod["status"].get("phase") not in ("Succeeded", "Failed") for pod in stored.all(POD, namespace))
 
 
 class QuotaController:

@@ -42,7 +42,7 @@ class Told:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.service = MetricsService(None, MetricsSettings("grove-system"))  # type: ignore[arg-type]
-        self.reader = PageReader(Bounds(), self.service.hear)
+        self.reader = PageReader(Bounds(), self.service.receive)
         self.events: list[tuple[str, str]] = []
         monkeypatch.setattr(
             self.service, "_tell", lambda namespace, pod, reason, message: self.events.append((pod, reason))

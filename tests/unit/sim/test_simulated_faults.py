@@ -12,7 +12,7 @@ from grove.kube.cache import Cache
 from grove.kube.errors import Conflict, ConnectionLost, Gone, KubeError, NotFound, TooManyRequests, Unavailable
 from grove.sim.client import SimClient
 from grove.sim.crash import MortalClient, Process
-from grove.sim.faults import CALM, ROUGH, Faults, Weather
+from grove.sim.faults import CALM, ROUGH, FaultRates, Faults
 
 
 def config(name: str = "a", **data: str) -> dict:
@@ -28,23 +28,23 @@ async def exists(cluster, name: str = "a") -> bool:
 
 
 @pytest.mark.parametrize(
-    ("weather", "error", "happened"),
+    ("rates", "error", "happened"),
     [
-        pytest.param(Weather(throttled=1), TooManyRequests, False, id="429: nothing happened"),
-        pytest.param(Weather(failed=1), Unavailable, False, id="500: nothing happened"),
-        pytest.param(Weather(unsent=1), ConnectionLost, False, id="broke on the way there: nothing happened"),
-        pytest.param(Weather(lost=1), ConnectionLost, True, id="broke on the way back: it did happen"),
+        pytest.param(FaultRates(throttled=1), TooManyRequests, False, id="429: nothing happened"),
+        pytest.param(FaultRates(failed=1), Unavailable, False, id="500: nothing happened"),
+        pytest.param(FaultRates(unsent=1), ConnectionLost, False, id="broke on the way there: nothing happened"),
+        pytest.param(FaultRates(lost=1), ConnectionLost, True, id="broke on the way back: it did happen"),
     ],
 )
-async def test_a_call_that_fails(cluster, weather, error, happened):
+async def test_a_call_that_fails(cluster, rates, error, happened):
     with pytest.raises(error):
-        await Faults(weather).client(cluster.client()).create(ConfigMap, config())
+        await Faults(rates).client(cluster.client()).create(ConfigMap, config())
 
     assert await exists(cluster) is happened
 
 
 async def test_a_conflict_out_of_the_blue_hits_patches(cluster):
-    client = Faults(Weather(conflict=1)).client(cluster.client())
+    client = Faults(FaultRates(conflict=1)).client(cluster.client())
     await client.create(ConfigMap, config(k="0"))
     with pytest.raises(Conflict):
         await client.patch(ConfigMap, "a", {"data": {"k": "1"}}, "default")
@@ -53,18 +53,18 @@ async def test_a_conflict_out_of_the_blue_hits_patches(cluster):
 
 
 async def test_calm_weather_changes_nothing(cluster):
-    faults = Faults(Weather(failed=1))
+    faults = Faults(FaultRates(failed=1))
     client = faults.client(cluster.client())
     faults.stop()
     await client.create(ConfigMap, config())
 
-    assert faults.weather == CALM
+    assert faults.rates == CALM
     assert await exists(cluster)
 
 
 async def test_calls_take_longer_there_and_back(cluster):
     loop = asyncio.get_running_loop()
-    client = Faults(Weather(delay_s=10), seed=3).client(cluster.client())
+    client = Faults(FaultRates(delay_s=10), seed=3).client(cluster.client())
     began = loop.time()
     await client.create(ConfigMap, config())
 
@@ -74,7 +74,7 @@ async def test_calls_take_longer_there_and_back(cluster):
 async def test_a_watch_breaks_after_an_event(cluster):
     endings = []
     for seed in range(8):
-        client = Faults(Weather(watch_drop=1), seed=seed).client(cluster.client())
+        client = Faults(FaultRates(watch_drop=1), seed=seed).client(cluster.client())
         await cluster.client().create(ConfigMap, config(f"c{seed}"))
         seen = 0
         try:
@@ -89,14 +89,14 @@ async def test_a_watch_breaks_after_an_event(cluster):
 
 
 async def test_a_resumed_watch_may_be_too_late(cluster):
-    client = Faults(Weather(watch_expire=1)).client(cluster.client())
+    client = Faults(FaultRates(watch_expire=1)).client(cluster.client())
     version = (await client.list(ConfigMap, "default")).resource_version
     with pytest.raises(Gone):
         await anext(client.watch(ConfigMap, "default", resource_version=version))
 
 
 async def test_late_events_keep_their_order(cluster):
-    client = Faults(Weather(watch_delay_s=5), seed=1).client(cluster.client())
+    client = Faults(FaultRates(watch_delay_s=5), seed=1).client(cluster.client())
     loop, began, seen = asyncio.get_running_loop(), asyncio.get_running_loop().time(), []
 
     async def read() -> None:
@@ -120,7 +120,7 @@ async def test_late_events_keep_their_order(cluster):
 
 
 async def test_a_list_that_accepts_any_version_may_come_from_the_past(cluster):
-    client = Faults(Weather(stale=1, stale_revisions=3), seed=2).client(cluster.client())
+    client = Faults(FaultRates(stale=1, stale_revisions=3), seed=2).client(cluster.client())
     for value in range(20):
         await cluster.client().create(ConfigMap, config(f"c{value:02}"))
 

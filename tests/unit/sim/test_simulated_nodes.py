@@ -204,7 +204,7 @@ async def test_all_pods_become_ready_in_any_weather(seed):
         faults = Faults(CALM, seed=seed)
         nodes = FakeNodes(faults.client(cluster.client()), cluster.clock)
         await nodes.add(Topology(nodes=2))
-        faults.weather = ROUGH
+        faults.rates = ROUGH
         async with nodes.running():
             for at in range(30):
                 await start(

@@ -38,13 +38,13 @@ def startup_faults(new: SetView) -> Iterator[Fault]:
     parents = {
         clique.name: [p for p in clique.starts_after if p in known and p != clique.name] for clique in new.cliques
     }
-    for circle in circles(parents):
+    for circle in cycles(parents):
         order = ", ".join(f"{child} starts after {parent}" for child, parent in pairwise(circle))
         yield invalid(f"{TEMPLATE}.cliques", circle[:-1], f"cliques wait for each other and none can start: {order}")
 
 
-def circles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """At least one circle of every knot of the graph, closed: `[a, b, a]`; no clique is named twice.
+def cycles(parents: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """At least one cycle of every connected knot of the graph, closed: `[a, b, a]`; no clique is named twice.
 
     Linear in edges, and no recursion: users write the graph.
     """
