@@ -15,9 +15,11 @@ from typing import Any, cast
 import pytest
 from tests.support.days import HOUR_S, NAMESPACE, Day
 from tests.support.devices import Devices, claiming
+from tests.support.fleet import device, install
 from tests.support.gangs import Bench, Gang, Group, gang, group, pod_json
 
 from grove.api.core import Node, Pod, ResourceClaim
+from grove.api.koordinator import Device
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
 from grove.sim.loop import run
@@ -166,5 +168,21 @@ def test_nodes_are_held_for_a_gang_that_needs_devices_of_claims() -> None:
             entry: dict[str, Any] = {"resourceClaimTemplateName": "one"}
             wanted = gang("wanted", claiming("w", NODES, **entry), priority_class="low")
             return await waited_s(day, wanted, Jobs(day, job, {}))
+
+    assert run(story()) < RUNS_S + BETWEEN_S
+
+
+def test_nodes_are_held_for_a_gang_that_needs_parts_of_cards() -> None:
+    async def story() -> float:
+        async with Day(nodes=NODES, gpus=0) as day:
+            await install(day, "Device")
+            await asyncio.sleep(60)
+            for node in await day.nodes():
+                await day.client.create(Device, device(node, 1))
+            part = {"koordinator.sh/gpu-core": "60", "koordinator.sh/gpu-memory-ratio": "60"}
+            resources = {"requests": part, "limits": part}
+            spec = {"containers": [{"name": "main", "image": "engine", "resources": resources}]}
+            wanted = gang("wanted", group("w", NODES, spec=spec), priority_class="low")
+            return await waited_s(day, wanted, Jobs(day, group("w", 1, spec=spec), {}))
 
     assert run(story()) < RUNS_S + BETWEEN_S
