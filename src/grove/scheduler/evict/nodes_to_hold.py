@@ -98,10 +98,21 @@ def nodes_of_ending_pods(
 
 def looks_beyond_amounts(snapshot: Snapshot, gang: Gang) -> bool:
     """True if more of running pods matters to the gang than the amounts that they use: devices, ports or neighbours."""
+    return _needs_counted(snapshot, gang) or looks_at_running_pods(snapshot, gang)
+
+
+def may_be_worth_later(snapshot: Snapshot, gang: Gang) -> bool:
+    """True if nodes may be worth holding later although no node changes: with other pods or free devices there."""
+    is_near = any(pod.shape.affinity for group in gang.groups() for pod in group.pods)
+    return is_near or bool(gang.spreads) or _needs_counted(snapshot, gang)
+
+
+def _needs_counted(snapshot: Snapshot, gang: Gang) -> bool:
+    """True if sources count what the gang requests."""
     counted = tuple(source.counts for source in snapshot.seams.sources if source.counts)
     shapes = {pod.shape for group in gang.groups() for pod in group.pods}
     asked = (item for shape in shapes for requests in (shape.requests, *shape.alternatives) for item in requests)
-    return any(name.startswith(counted) for name, _ in asked) or looks_at_running_pods(snapshot, gang)
+    return any(name.startswith(counted) for name, _ in asked)
 
 
 class Gone(NamedTuple):

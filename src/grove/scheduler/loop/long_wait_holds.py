@@ -25,6 +25,7 @@ from grove.scheduler.evict.nodes_to_hold import (
     free_nodes,
     looks_beyond_amounts,
     may_be_used,
+    may_be_worth_later,
     nodes_of_ending_pods,
     nodes_to_hold,
 )
@@ -141,8 +142,8 @@ class LongWaitHolds:
         known = self._ledger.find(name, *LONG_WAIT)
         if known is not None:
             await self._take(name, order, tree, known.reason, steps)
-        elif (waiting := self._queue.get(name)) is not None and looks_beyond_amounts(self._view.snapshot, tree):
-            self._hopeless.discard(_key_of(waiting))  # pods that it must be near may have come
+        elif (waiting := self._queue.get(name)) is not None and may_be_worth_later(self._view.snapshot, tree):
+            self._hopeless.discard(_key_of(waiting))
             self._is_settled_for_all = False
 
     def note_capacity_taken(self, order: Order, pods: Iterable[PodFacts]) -> None:
