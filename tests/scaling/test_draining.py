@@ -248,19 +248,39 @@ async def test_an_update_drains_each_unit_within_its_budget(world: World, kind: 
         assert seen.most_down <= {"clique": 1, "group": 3}[kind], "what drains counts as unavailable"
 
 
+UNDONE = [
+    pytest.param("clique", "w", {"type": "RollingRecreate"}, {"wl-0-w-0"}, id="clique"),
+    *(
+        pytest.param("group", "lead", strategy, {"wl-0-g-0-lead-0", "wl-0-g-0-work-0", "wl-0-g-0-work-1"}, id=name)
+        for name, strategy in {
+            "group": {"type": "RollingRecreate"},
+            "group in place": {"type": "RollingRecreate", "inPlace": "IfPossible"},
+            "coherent group": {"type": "Coherent"},
+        }.items()
+    ),
+]
+
+
 @simulated
-async def test_an_undo_takes_the_mark_back(world: World) -> None:
-    hosts = await begun(world, by_kind("clique")[0], 3)
+@pytest.mark.parametrize(("kind", "part", "strategy", "first"), UNDONE)
+async def test_an_undo_takes_the_mark_back(world: World, kind: str, part: str, strategy: Json, first: set[str]) -> None:
+    manifest, pods = by_kind(kind, strategy=strategy)
+    hosts = await begun(world, manifest, pods)
     before = await uids(world)
 
     async with watching(world) as seen:
-        await change(world, "wl", "w")
-        await marked(world, {"wl-0-w-0"})
-        await take_back(world, "wl", "w")
+        await change(world, "wl", part)
+        await marked(world, first)
+        await take_back(world, "wl", part)
         await left(world, hosts)
         await world.cluster.settle(60)
     assert await uids(world) == before
     assert not seen.drained
+
+    await change(world, "wl", part)
+    await updated(world, "wl", 600.0)
+    await left(world, hosts, 300.0)
+    assert await uids(world) != before
 
 
 @simulated

@@ -32,6 +32,7 @@ from grove.operator.shared.rollout import (
     was_overtaken_unseen,
     was_taken,
     with_restart,
+    without_undone,
 )
 from grove.operator.shared.stepper import ONE_AT_A_TIME, Budget, Step, Unit, next_step
 from grove.operator.shared.surge import overtaken
@@ -193,7 +194,10 @@ def next_group_replicas(observed: ObservedGroup, now: datetime) -> PodCliqueScal
     """The group with its next step in its status; writing that is what recreates the replicas."""
     group, facts = observed.group, group_update_facts(observed)
     step = next_rollout_step(facts, now)
-    restarts = restarts_within(group.status.replica_restarts, group_indexes(group))
+    kept = {state.index for state in facts.replicas if not state.outdated}
+    members = [clique for replica in group_replicas(observed) if replica.index in kept for clique, _ in replica.cliques]
+    restarts = without_undone(group, facts.target, members, observed.pods_of)
+    restarts = restarts_within(restarts, group_indexes(group))
     for index in step.take:
         incarnation = group_replica_incarnation(observed.pcs, observed.replica, group, index) + 1
         restarts = with_restart(restarts, index, incarnation=incarnation, generation_hash=facts.target)

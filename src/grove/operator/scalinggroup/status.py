@@ -184,12 +184,11 @@ def is_outdated_member(observed: ObservedGroup, clique: PodClique, template_hash
     With OnDelete a member may have received a change that was undone before any of its pods was replaced. Such a
     member is not outdated: it only gets its template back.
     """
-    status = clique.status
+    status, is_new = clique.status, has_template(clique, template_hash)
     if is_coherent(observed.pcs):
         revision = wanted_revision(observed.pcs, observed.config.name)
-        if clique.metadata.labels.get(labels.REVISION, revision) != revision:
-            return True
-    if has_template(clique, template_hash) and status.updated_replicas >= status.replicas:
+        is_new = is_new and clique.metadata.labels.get(labels.REVISION, revision) == revision
+    if is_new and status.updated_replicas >= status.replicas:
         return False
     if status.current_pod_template_hash != template_hash:
         return True

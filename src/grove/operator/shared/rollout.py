@@ -47,7 +47,7 @@ from grove.api.scalinggroup import (
     PodCliqueScalingGroupUpdateProgress,
 )
 from grove.api.status import ReplicaRestart
-from grove.operator.shared.layout import group_indexes, group_replica_of, replica_of
+from grove.operator.shared.layout import PodsOf, group_indexes, group_replica_of, replica_of
 from grove.operator.shared.stepper import Budget
 from grove.operator.shared.surge import SurgeBudget
 
@@ -268,18 +268,55 @@ def incarnation_in_effect(
     """The incarnation whose pods a clique shall have now.
 
     If an update restarts a replica, this waits until the clique itself has the new template (`template_hash`).
-    Otherwise the operator would create its pods again from the old template.
+    Otherwise the operator would create its pods again from the old template. If the update is overtaken, this waits
+    for the group, which decides whether the restart is still needed (`without_undone`).
     """
     index = group_replica_of(clique.metadata)
     if group is not None and index is not None:
         restarted_for = find_restart(group.status.replica_restarts, index).generation_hash
-        if (
-            restarted_for
-            and restarted_for == pcs.status.current_generation_hash
-            and not has_template(clique, template_hash)
-        ):
+        if restarted_for and restarted_for == pcs.status.current_generation_hash:
+            is_early = not has_template(clique, template_hash)
+        else:
+            is_early = _is_updated_to(group, restarted_for)
+        if is_early:
             return clique.status.incarnation
     return wanted_incarnation(pcs, clique, group)
+
+
+def _is_updated_to(group: PodCliqueScalingGroup, generation: str) -> bool:
+    """True if an update of a group to this generation is open."""
+    progress = group.status.update_progress
+    return is_open(progress) and bool(generation) and progress.pod_clique_set_generation_hash == generation
+
+
+def without_undone(
+    group: PodCliqueScalingGroup, target: str, members: Iterable[PodClique], pods_of: PodsOf
+) -> Restarts:
+    """The restarts of a group without those of an update that is undone now and that no pod has followed yet.
+
+    Such pods drain, or their clique waits for its template. `members` are those of replicas that the present templates
+    leave as they are.
+    """
+    restarts, progress = group.status.replica_restarts, group.status.update_progress
+    cliques: dict[int, list[PodClique]] = {}
+    for clique in members:
+        if (index := group_replica_of(clique.metadata)) is not None:
+            cliques.setdefault(index, []).append(clique)
+    for entry in restarts:
+        index, began = entry.replica_index, progress.update_started_at if progress is not None else None
+        if index not in cliques or entry.generation_hash == target or not _is_updated_to(group, entry.generation_hash):
+            continue
+        broke = entry.last_gang_restart_time
+        if broke is not None and (began is None or broke >= began):
+            continue
+        pods = [pod for clique in cliques[index] for pod in pods_of(clique.metadata.name)]
+        has_followed = any(clique.status.incarnation >= entry.incarnation for clique in cliques[index]) or any(
+            pod.metadata.is_deleting or pod_incarnation(pod) >= entry.incarnation for pod in pods
+        )
+        if not has_followed:
+            before = max(clique.status.incarnation for clique in cliques[index])
+            restarts = with_restart(restarts, index, incarnation=before, generation_hash="")
+    return restarts
 
 
 def was_taken(group: PodCliqueScalingGroup, index: int, target: str) -> bool:
