@@ -104,8 +104,7 @@ def judge(
         facts[gang.metadata.name] = gang_facts(seen, gang, cliques, entries)
         known = replace(facts[gang.metadata.name], rollout=turning)
         verdict = verdict_from(seen, gang, diagnoses.get(gang.metadata.key), entries, known)
-        stuck = verdict.state in STUCK and not verdict.advice
-        if stuck and turning == UPDATING and _is_by_update(seen, pcs, gang):
+        if turning == UPDATING and verdict.state in STUCK and _is_by_update(seen, pcs, gang, verdict):
             verdict = _or_undo(verdict, pcs)
         verdicts.append(verdict)
     tree = with_reasons(
@@ -143,11 +142,19 @@ def judge(
     )
 
 
-def _is_by_update(seen: Seen, pcs: PodCliqueSet, gang: PodGang) -> bool:
+BY_TEMPLATE = ("create", "reference", "pod")
+"""Levels of a cause that another template may not have. A node that is lost has nothing to do with an update."""
+
+
+def _is_by_update(seen: Seen, pcs: PodCliqueSet, gang: PodGang, verdict: Verdict) -> bool:
     """True if all pods of the gang that are not ready are from the new template, and an undo would last."""
+    if verdict.level not in BY_TEMPLATE or not verdict.next:
+        return False
     pods = seen.pods_of_gang.get(gang.metadata.key, ())
     unready = [pod for pod in pods if not pod.is_ready and not pod.metadata.is_deleting]
-    return bool(unready) and not kept_for(pcs) and all(is_of_update(pcs, pod) for pod in unready)
+    if kept_for(pcs) or not (unready or verdict.level == "create"):  # pods that cannot be created do not exist
+        return False
+    return all(is_of_update(pcs, pod) for pod in unready)
 
 
 def _or_undo(verdict: Verdict, pcs: PodCliqueSet) -> Verdict:
