@@ -109,7 +109,7 @@ def test_the_node_that_is_held_for_a_repair_is_held_at_once_when_its_binding_fai
             await asyncio.sleep(60)
             await day.apply(gang("other", group("w", 1), priority_class="high"))
             await asyncio.sleep(60)
-            bind, failures, held = day.scheduler_client.bind, iter(range(20)), list[bool]()
+            bind, failures, held = day.scheduler_client.bind, iter(range(10)), list[bool]()
 
             def look(node: str) -> None:
                 hold = day.scheduler.view.ledger.find(f"{NAMESPACE}/high", HoldReason.REPLACEMENT)
@@ -127,7 +127,7 @@ def test_the_node_that_is_held_for_a_repair_is_held_at_once_when_its_binding_fai
             return held, await day.waited_and_stayed("high-", 2), await day.bound("other-")
 
     held, waited_s, others = run(story())
-    assert held == [True] * 20
+    assert held == [True] * 10
     assert waited_s < 60
     assert others == 0
 
