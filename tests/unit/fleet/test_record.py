@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
+from tests.support.objects import conditions, node
 
 from grove.api.core import Node
-from grove.api.meta import Json
+from grove.api.meta import Conditions, Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.fleet.file import Load, Part, Serving, Team, load
 from grove.fleet.manifests import batch_set, serving_set
@@ -107,10 +109,9 @@ class Watched:
         self.see[kind] = see
 
 
-def node(*, ready: bool) -> Node:
-    status = "True" if ready else "False"
-    body = {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": status}]}}
-    return msgspec.convert(body, Node)
+def node_that_is(*, ready: bool) -> Node:
+    status = structs.replace(node().status, conditions=msgspec.convert(conditions(Ready=str(ready)), Conditions))
+    return structs.replace(node(), status=status)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ async def test_a_failure_is_a_ready_node_that_is_not_ready_any_more(states, fail
     cache = Watched()
     recorder = Recorder(cache, asyncio.get_running_loop())  # type: ignore[arg-type]
     recorder.is_synced = True
-    nodes = [None if ready is None else node(ready=ready) for ready in states]
+    nodes = [None if ready is None else node_that_is(ready=ready) for ready in states]
     for old, new in pairwise(nodes):
         cache.see[Node](old, new)
     assert (recorder.failures, len(recorder.repairs_s)) == (failures, repairs)
