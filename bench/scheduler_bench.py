@@ -28,7 +28,7 @@ from grove.scheduler.evict.preempt import Victims, preempt
 from grove.scheduler.evict.repack import Movable, NoRepack, Repack, repack
 from grove.scheduler.evict.running import Running, RunningIndex
 from grove.scheduler.explain.explanation import explain
-from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Decider
+from grove.scheduler.loop.deciding.decisions import IN_PLACE_STEPS, Decider
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit, Placement
 from grove.scheduler.model.facts import NodeFacts, PodFacts, PodScope, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup, UnitSpread, gang_of

@@ -23,9 +23,10 @@ from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.cli.main import grove
 from grove.plan.world import World, binding, shaped
-from grove.scheduler.loop import diagnosis, movable
+from grove.scheduler.loop import diagnosis
 from grove.scheduler.loop.metrics import headroom, sizes_in
-from grove.scheduler.loop.repack_steps import Stopped, move_gang
+from grove.scheduler.loop.moving import movable
+from grove.scheduler.loop.moving.repack_steps import Stopped, move_gang
 from grove.scheduler.policy.hold_ledger import HoldReason
 from grove.show.repacking import MoveShown, RepackShown
 from grove.sim.loop import run

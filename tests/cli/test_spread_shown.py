@@ -21,7 +21,7 @@ from grove.api.topology import ClusterTopologyBinding
 from grove.diagnosis.spreads import spread_counts
 from grove.plan.copying import copy_cluster
 from grove.plan.world import TOPOLOGY, World, binding
-from grove.scheduler.loop.gang_trees import tree_of
+from grove.scheduler.loop.state.gang_trees import tree_of
 from grove.scheduler.model.gang import Pin
 from grove.scheduler.solve.spread_domains import kept_in, rows_of, spread_domains
 from grove.sim.loop import run

@@ -9,7 +9,7 @@ from grove.answers.plan import plan_answer
 from grove.plan.copying import copy_cluster
 from grove.plan.whatif import Plan
 from grove.plan.world import World
-from grove.scheduler.loop.view import View
+from grove.scheduler.loop.state.view import View
 from grove.scheduler.policy.gang_state import GangState, Look
 from grove.sim.loop import run
 from grove.sim.topology import Topology

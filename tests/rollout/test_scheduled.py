@@ -18,7 +18,7 @@ from grove.api.core import Pod
 from grove.api.meta import Json
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
-from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.deciding.decisions import Decider
 from grove.sim.topology import HOST, Topology
 
 pytestmark = pytest.mark.simulated

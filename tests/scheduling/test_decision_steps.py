@@ -9,7 +9,7 @@ import pytest
 from tests.support.days import Day
 from tests.support.gangs import gang, group
 
-from grove.scheduler.loop import placing
+from grove.scheduler.loop.turn import placing
 from grove.scheduler.model.answers import NoFit, Placement
 from grove.scheduler.solve import place as solve
 from grove.sim.loop import run

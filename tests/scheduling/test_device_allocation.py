@@ -14,7 +14,7 @@ from grove.api.core import Node, Pod, PriorityClass, ResourceClaim
 from grove.api.podgang import PodGang
 from grove.api.topology import ClusterTopologyBinding
 from grove.plan.world import binding
-from grove.scheduler.loop.decisions import TRIES
+from grove.scheduler.loop.deciding.decisions import TRIES
 from grove.sim.topology import RACK, Topology
 
 pytestmark = pytest.mark.real_in("soak")

@@ -15,7 +15,7 @@ from grove.api.core import Pod
 from grove.api.koordinator import Device
 from grove.api.meta import Json
 from grove.scheduler.devices.gpu_cards import PREFIX, NodeDevices
-from grove.scheduler.loop import counted_pods
+from grove.scheduler.loop.state import counted_pods
 from grove.scheduler.sources.node_sources import MOST_UNUSED
 
 K = "koordinator.sh/"

@@ -19,7 +19,7 @@ from grove.kube.events import Recorder
 from grove.kube.store import Store
 from grove.scheduler.evict.running import RunningIndex
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.loop.unit import Units
+from grove.scheduler.loop.state.unit import Units
 from grove.scheduler.model.config import Repacking, SchedulerConfiguration, Seconds
 from grove.scheduler.policy.cluster_changes import Changes
 from grove.scheduler.policy.hold_ledger import Ledger

@@ -14,9 +14,9 @@ from grove.api.koordinator import Device, Reservation
 from grove.api.labels import GANG_TIMEOUT
 from grove.api.meta import Json
 from grove.api.podgang import PodGang
-from grove.scheduler.loop import long_wait_holds as holding
-from grove.scheduler.loop.cycle import QueueUpdater
-from grove.scheduler.loop.pending_reservations import PendingReservations
+from grove.scheduler.loop.holds import long_wait_holds as holding
+from grove.scheduler.loop.holds.pending_reservations import PendingReservations
+from grove.scheduler.loop.turn.cycle import QueueUpdater
 from grove.scheduler.model.config import Seconds
 from grove.scheduler.sources.koordinator_devices import KoordinatorDevices
 

@@ -19,10 +19,10 @@ from grove.api.koordinator import Device, ElasticQuota
 from grove.api.meta import Object, Resource
 from grove.api.podgang import PodGang
 from grove.diagnosis.reasons import sentence
-from grove.scheduler.loop import optional_kinds
 from grove.scheduler.loop.diagnosis import LiveDiagnosis
-from grove.scheduler.loop.placing import UnitPlacer
-from grove.scheduler.loop.quota_follower import watch_queues
+from grove.scheduler.loop.following import optional_kinds
+from grove.scheduler.loop.following.quota_follower import watch_queues
+from grove.scheduler.loop.turn.placing import UnitPlacer
 from grove.scheduler.model.reasons import MAY_CALL_BACK
 from grove.scheduler.policy.waiting_queue import Order
 from grove.sim.loop import run

@@ -18,8 +18,8 @@ from grove.diagnosis.reasons import sentence
 from grove.kube.client import WatchEvent
 from grove.kube.clock import Clock
 from grove.kube.errors import Forbidden
+from grove.scheduler.loop.holds.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.sim.client import SimClient
 from grove.sim.cluster import SimCluster

@@ -21,7 +21,7 @@ from grove.api.labels import PART_OF, POD_GANG
 from grove.api.podcliqueset import PodCliqueSet
 from grove.api.podgang import PodGang
 from grove.plan.world import World, shaped
-from grove.scheduler.loop.self_repack import restarted_lately
+from grove.scheduler.loop.moving.self_repack import restarted_lately
 from grove.scheduler.model.config import Repacking, SchedulerConfiguration
 from grove.scheduler.policy.restart_budget import HOUR_S
 from grove.sim.loop import run

@@ -14,7 +14,7 @@ from tests.support.gangs import gang, group
 
 from grove.api.core import PodDisruptionBudget
 from grove.kube.errors import Forbidden
-from grove.scheduler.loop.bind import BindAttempt
+from grove.scheduler.loop.writes.bind import BindAttempt
 from grove.scheduler.policy.hold_ledger import HoldReason
 from grove.sim.loop import run
 

@@ -25,9 +25,9 @@ from grove.api.koordinator import ElasticQuota
 from grove.api.meta import Json, find_condition
 from grove.api.podgang import PodGang
 from grove.diagnosis.reasons import sentence
-from grove.scheduler.loop import long_wait_holds as holding
+from grove.scheduler.loop.holds import long_wait_holds as holding
+from grove.scheduler.loop.holds.long_wait_holds import LongWaitHolds
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.loop.long_wait_holds import LongWaitHolds
 from grove.scheduler.model.config import SchedulerConfiguration, Seconds
 from grove.scheduler.policy.cluster_changes import Changes
 from grove.sim.client import SimClient

@@ -13,9 +13,9 @@ from tests.support.gangs import gang, group, scheduling
 
 from grove.api.core import Node, Pod
 from grove.api.podgang import PodGang
-from grove.scheduler.loop import long_wait_holds
-from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.long_wait_holds import LongWaitHolds
+from grove.scheduler.loop.deciding.decisions import Decider
+from grove.scheduler.loop.holds import long_wait_holds
+from grove.scheduler.loop.holds.long_wait_holds import LongWaitHolds
 from grove.scheduler.policy.relief import Relief
 from grove.sim.loop import run
 

@@ -29,8 +29,8 @@ from grove.api.meta import Json, Key
 from grove.api.podgang import PodGang
 from grove.kube.client import WatchEvent
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.loop.decisions import Decider
-from grove.scheduler.loop.placing import UnitPlacer
+from grove.scheduler.loop.deciding.decisions import Decider
+from grove.scheduler.loop.turn.placing import UnitPlacer
 from grove.scheduler.policy.waiting_queue import Order
 from grove.sim.client import SimClient
 from grove.sim.topology import ZONE

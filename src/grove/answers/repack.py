@@ -17,7 +17,7 @@ from grove.scheduler.evict.repack import NoRepack, Repack
 from grove.scheduler.loop.diagnosis import LiveDiagnosis
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.loop.metrics import sizes_in
-from grove.scheduler.loop.movable import fleet_repack_of, levels_of, measure_of, repack_for
+from grove.scheduler.loop.moving.movable import fleet_repack_of, levels_of, measure_of, repack_for
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.policy.gang_state import GangState
 from grove.show.layout import accelerator

@@ -21,7 +21,7 @@ from grove.kube.client import Client
 from grove.kube.clock import SYSTEM, Clock
 from grove.kube.errors import NotFound
 from grove.scheduler.evict.repack import Move, NoRepack, Repack
-from grove.scheduler.loop.repack_steps import carry_out
+from grove.scheduler.loop.moving.repack_steps import carry_out
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.show.repacking import RepackShown
 

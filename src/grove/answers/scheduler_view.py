@@ -15,9 +15,9 @@ from grove.kube.client import Client
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.explain.explanation import Diagnosis
 from grove.scheduler.loop.diagnosis import LiveDiagnosis, lacks_place, with_moves
-from grove.scheduler.loop.hold_restorer import enter_recorded
+from grove.scheduler.loop.holds.hold_restorer import enter_recorded
 from grove.scheduler.loop.live import Scheduler
-from grove.scheduler.loop.view import View
+from grove.scheduler.loop.state.view import View
 from grove.scheduler.model.config import SchedulerConfiguration
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from grove.api import labels
 from grove.fleet.manifests import QUEUE
-from grove.scheduler.loop.view import View
+from grove.scheduler.loop.state.view import View
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.model.reasons import Reason

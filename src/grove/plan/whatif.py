@@ -31,7 +31,7 @@ from grove.plan.displaced import Displaced, bystanders, displaced, kept_words
 from grove.plan.world import World
 from grove.scheduler.explain.explanation import Explanation
 from grove.scheduler.loop.diagnosis import LiveDiagnosis
-from grove.scheduler.loop.gang_trees import tree_of
+from grove.scheduler.loop.state.gang_trees import tree_of
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.gang import BadGang
 from grove.scheduler.model.reasons import named

@@ -13,10 +13,10 @@ from grove.kube.lease import Leadership, process_identity
 from grove.kube.metrics import watch_requests
 from grove.kube.run import probes
 from grove.kube.tracing import traces_asked_for
+from grove.scheduler.loop.following.quota_follower import watch_queues
 from grove.scheduler.loop.gpu_meter import GpuMeter
 from grove.scheduler.loop.live import Scheduler
 from grove.scheduler.loop.metrics import sizes_in, watch_headroom
-from grove.scheduler.loop.quota_follower import watch_queues
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.replay.journal import Journal, RecordedSnapshot
 

@@ -18,7 +18,7 @@ from grove.kube.clock import SYSTEM
 from grove.kube.metrics import ApiRequests
 from grove.metrics.engines import OWN_METRICS
 from grove.operator.figures import SetFigures
-from grove.scheduler.loop import quota_follower
+from grove.scheduler.loop.following import quota_follower
 from grove.scheduler.loop.metrics import HeadroomCollector
 
 ROOT = Path(__file__).parents[3]

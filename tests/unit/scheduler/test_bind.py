@@ -20,7 +20,7 @@ from grove.kube.errors import (
     TooManyRequests,
     Unavailable,
 )
-from grove.scheduler.loop.bind import BindAttempt, Binder, BindFate, BindResult
+from grove.scheduler.loop.writes.bind import BindAttempt, Binder, BindFate, BindResult
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.policy.gang_state import GangState
 from grove.scheduler.policy.waiting_queue import Order, Stage

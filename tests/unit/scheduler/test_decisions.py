@@ -12,7 +12,7 @@ from tests.support.scheduler.cases import unending_case
 from tests.support.scheduler.kit import gang, group, node, snap
 
 from grove.scheduler.cluster.snapshot import Snapshot, cluster
-from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.deciding.decisions import Decider
 from grove.scheduler.model.answers import Budget, DecisionSteps, NoFit
 from grove.scheduler.model.gang import Gang
 from grove.scheduler.replay.journal import Journal, RecordedSnapshot

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from grove.api import labels
 from grove.api.selector import of_labels
-from grove.scheduler.loop.headroom_moves import kept_groups
+from grove.scheduler.loop.moving.headroom_moves import kept_groups
 from grove.scheduler.model.facts import PodFacts, PodScope, Requests, Shape
 from grove.scheduler.model.gang import Branch, Gang, PodGroup, UnitSpread
 from grove.scheduler.policy.headroom import (

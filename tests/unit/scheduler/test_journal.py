@@ -16,7 +16,7 @@ from grove.cli.scheduler import replay as replay_command
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.preempt import Victims
 from grove.scheduler.evict.running import DisruptionBudget, Running
-from grove.scheduler.loop.decisions import Decider
+from grove.scheduler.loop.deciding.decisions import Decider
 from grove.scheduler.model.answers import Budget, DecisionSteps, Placement
 from grove.scheduler.model.facts import HostPort, NodeFacts, NodeTerm, PodFacts, PodScope, PodTerm, Shape, Spread
 from grove.scheduler.model.gang import Branch, Gang, Pin, PodGroup

@@ -10,11 +10,11 @@ from tests.support.scheduler.kit import pod
 
 from grove.api.podgang import PodGang
 from grove.scheduler.evict.preempt import Victims
-from grove.scheduler.loop import nominations as nominate
-from grove.scheduler.loop.gang_trees import Unit
-from grove.scheduler.loop.nominations import Nominations
-from grove.scheduler.loop.unit import Units
-from grove.scheduler.loop.victim_search import VictimSearch
+from grove.scheduler.loop.deciding.victim_search import VictimSearch
+from grove.scheduler.loop.holds import nominations as nominate
+from grove.scheduler.loop.holds.nominations import Nominations
+from grove.scheduler.loop.state.gang_trees import Unit
+from grove.scheduler.loop.state.unit import Units
 from grove.scheduler.model.answers import Budget, Placement
 from grove.scheduler.model.gang import PodGroup, gang_of
 from grove.scheduler.model.seams import Refusal

@@ -10,7 +10,7 @@ from tests.support.scheduler.toys import Quota
 
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
-from grove.scheduler.loop.unit import Units
+from grove.scheduler.loop.state.unit import Units
 from grove.scheduler.model.gang import Gang, Pin
 from grove.scheduler.policy import relief as module
 from grove.scheduler.policy.relief import Relief

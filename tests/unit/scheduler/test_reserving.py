@@ -17,8 +17,8 @@ from grove.diagnosis.reasons import sentence
 from grove.kube.clock import SYSTEM
 from grove.kube.errors import Unavailable
 from grove.scheduler.cluster.snapshot import cluster
-from grove.scheduler.loop.pending_reservations import PendingReservations
-from grove.scheduler.loop.unit import Units
+from grove.scheduler.loop.holds.pending_reservations import PendingReservations
+from grove.scheduler.loop.state.unit import Units
 from grove.scheduler.model.answers import Placement
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.policy.hold_ledger import Ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grove.scheduler.loop.unit import Units
+from grove.scheduler.loop.state.unit import Units
 
 
 def test_a_unit_has_one_record() -> None:

@@ -10,8 +10,8 @@ from tests.support.scheduler.kit import GPU, pod
 
 from grove.api.podgang import PodGang
 from grove.scheduler.cluster.snapshot import Snapshot
-from grove.scheduler.loop.unit import Units
-from grove.scheduler.loop.waiting_demand import WaitingDemand
+from grove.scheduler.loop.state.unit import Units
+from grove.scheduler.loop.state.waiting_demand import WaitingDemand
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.seams import Policy
 from grove.scheduler.policy.gang_state import GangState

@@ -16,12 +16,12 @@ from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.evict.repack import Movable, NoRepack, Repack
 from grove.scheduler.evict.running import Running
 from grove.scheduler.explain.explanation import Diagnosis, InLine, ScoredGang, explain, scored
-from grove.scheduler.loop.claim_homes import at_best_homes
-from grove.scheduler.loop.gang_trees import gang_order, tree_of
-from grove.scheduler.loop.movable import MovableGangs, repack_question
-from grove.scheduler.loop.victim_search import running_units
-from grove.scheduler.loop.view import View
-from grove.scheduler.loop.waiting_demand import WaitingDemand
+from grove.scheduler.loop.deciding.claim_homes import at_best_homes
+from grove.scheduler.loop.deciding.victim_search import running_units
+from grove.scheduler.loop.moving.movable import MovableGangs, repack_question
+from grove.scheduler.loop.state.gang_trees import gang_order, tree_of
+from grove.scheduler.loop.state.view import View
+from grove.scheduler.loop.state.waiting_demand import WaitingDemand
 from grove.scheduler.model.answers import MOVE_OTHERS, OPENS_NODES, Budget, Change
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.gang import BadGang, Gang, Strategy

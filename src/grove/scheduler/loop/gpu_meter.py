@@ -18,7 +18,7 @@ from grove.api.pod import Pod
 from grove.kube.clock import Clock
 from grove.scheduler.cluster.node_table import Ints
 from grove.scheduler.loop.metrics import GPU_SECONDS
-from grove.scheduler.loop.view import View
+from grove.scheduler.loop.state.view import View
 from grove.scheduler.model.facts import PodFacts, Shape
 from grove.scheduler.model.reading import pod_requests
 from grove.scheduler.policy.gpu_states import NO_OWNER, WAITING, Owner, PodUse, gpu_states, gpus_of, state_of

@@ -28,21 +28,21 @@ from grove.kube.tracing import Traces
 from grove.scheduler.cluster.snapshot import Snapshot
 from grove.scheduler.filters.fit import allowed_mask
 from grove.scheduler.loop import metrics
-from grove.scheduler.loop.bind import BindAttempt, Binder, Committer
-from grove.scheduler.loop.cycle import Cycle
-from grove.scheduler.loop.decisions import IN_PLACE_STEPS, Aside, Decider
-from grove.scheduler.loop.evictions import Evictions
-from grove.scheduler.loop.follower import ClusterFollower
-from grove.scheduler.loop.gang_traces import GangTraces
-from grove.scheduler.loop.moves import Moves
-from grove.scheduler.loop.nominations import Nominations
-from grove.scheduler.loop.optional_kinds import OptionalKinds
-from grove.scheduler.loop.pending_reservations import PendingReservations
-from grove.scheduler.loop.quota_follower import QuotaFollower
-from grove.scheduler.loop.replacements import Replacements
-from grove.scheduler.loop.report import Reporter
-from grove.scheduler.loop.self_repack import SelfRepack
-from grove.scheduler.loop.view import View
+from grove.scheduler.loop.deciding.decisions import IN_PLACE_STEPS, Aside, Decider
+from grove.scheduler.loop.following.follower import ClusterFollower
+from grove.scheduler.loop.following.optional_kinds import OptionalKinds
+from grove.scheduler.loop.following.quota_follower import QuotaFollower
+from grove.scheduler.loop.holds.nominations import Nominations
+from grove.scheduler.loop.holds.pending_reservations import PendingReservations
+from grove.scheduler.loop.holds.replacements import Replacements
+from grove.scheduler.loop.moving.moves import Moves
+from grove.scheduler.loop.moving.self_repack import SelfRepack
+from grove.scheduler.loop.state.view import View
+from grove.scheduler.loop.turn.cycle import Cycle
+from grove.scheduler.loop.writes.bind import BindAttempt, Binder, Committer
+from grove.scheduler.loop.writes.evictions import Evictions
+from grove.scheduler.loop.writes.gang_traces import GangTraces
+from grove.scheduler.loop.writes.report import Reporter
 from grove.scheduler.model.config import SchedulerConfiguration
 from grove.scheduler.model.facts import PodFacts
 from grove.scheduler.model.reasons import Reason

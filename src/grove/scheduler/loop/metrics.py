@@ -66,7 +66,7 @@ HEADROOM = Gauge(
 )
 
 if TYPE_CHECKING:
-    from grove.scheduler.loop.view import View
+    from grove.scheduler.loop.state.view import View
 
 Sizes = Callable[[str], GangSize | None]
 

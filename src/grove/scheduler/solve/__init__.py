@@ -4,6 +4,6 @@
 
 Inside, in the order of a decision: `problem` (the gang against the snapshot as numbers), `bounds` (cheap proofs),
 `search` over `bounds` and `fill` (good placements), `exact` over `packing` (exact answers). Then `coupled` (pods with
-rules about each other). Where that is hard, `tally` over `rules` and `closing` says how many go where, `order` which
-first, `score`. `state` is the scratch pad that counts the work.
+rules about each other). Where that is hard, `tally` over `rules` and `closing` says how many go where, and `bind_order`
+says which first. `placement_score` says how good the result is. `search_state` undoes tries and counts the steps.
 """
