@@ -23,7 +23,7 @@ SOON_S = 0.05
 
 
 class ClusterFollower:
-    """`readiness_changed` is called when a gang has something to report and nothing to decide."""
+    """`readiness_changed` runs when a gang has something to report and nothing to decide."""
 
     def __init__(self, view: View, replacements: Replacements, readiness_changed: Callable[[str], None]) -> None:
         self._view, self._replacements, self._readiness_changed = view, replacements, readiness_changed

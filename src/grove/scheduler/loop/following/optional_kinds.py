@@ -85,7 +85,7 @@ class OptionalKinds:
                         await self._follow_if_served(kind)
                         if kind not in self._missing:
                             return
-                        await asyncio.sleep(RETRY_S)  # it is accepted a moment before it is served
+                        await asyncio.sleep(RETRY_S)  # the server accepts it a moment before it serves it
         if not seen:
             raise ConnectionLost("the watch ended without a word")
 

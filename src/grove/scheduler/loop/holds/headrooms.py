@@ -74,7 +74,7 @@ class HeadroomLook:
 
     asked: tuple[GangHeadroom, ...]
     ask: object = None
-    """What the copies asked for when the headroom was formed."""
+    """What the copies asked for at the search."""
     scaled: frozenset[str] = frozenset()
     """The gangs scaled with the base gang that ran at that time. Others never had a place, and no copy has them."""
     is_changed: bool = True
@@ -83,7 +83,7 @@ class HeadroomLook:
     """Version of the snapshot at that time."""
     at_s: float = NEVER_S
     released: set[str] = field(default_factory=set)
-    """Nodes of a hold that has ended and is formed again."""
+    """Nodes of a hold that has ended, until the next search."""
     places: dict[str, PodFacts] = field(default_factory=dict)
     """The pods of the copies on their nodes, by uid."""
     is_recorded: bool = False
@@ -108,7 +108,7 @@ class Headrooms:
         """Gangs that ask for headroom. While it is empty, callers may skip every other method."""
 
     def note(self, gang: GangState) -> None:
-        """The gang was looked at. It may ask for headroom, or did so before, or is part of a replica that does."""
+        """The cycle looked at the gang. It may ask for headroom, did so before, or is part of a replica that does."""
         if gang.base in self.asking and (of_base := self._find(gang.base)) is not None:
             of_base.is_changed = True
         asked = gang.podgang.spec.headroom
@@ -167,13 +167,13 @@ class Headrooms:
                 look.at_s, look.version = NEVER_S, -1
 
     def make_way(self, pods: Sequence[PodFacts]) -> None:
-        """These pods were counted on nodes: headroom that they use ends."""
+        """These pods count on nodes now: headroom that they use ends."""
         nodes = {pod.node for pod in pods}
         held = [hold for hold in self._holds() if any(pod.node in nodes for pod in hold.pods)]
         self.give_up(hold for hold in held if not self._is_kept(hold))
 
     def has_places_for(self, family: str) -> bool:
-        """Whether headroom of this set was held. Units of a lower priority may use it now."""
+        """True if the set had headroom. Units of a lower priority may use it now."""
         gangs = (gang for name in self.asking if (gang := self._view.units.gangs.get(name)) is not None)
         return any(family_of(gang) == family and (look := self._find(gang.name)) and look.places for gang in gangs)
 

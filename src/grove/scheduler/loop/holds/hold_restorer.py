@@ -59,7 +59,7 @@ class HoldRestorer:
         self._is_done = False
 
     def restore(self) -> bool:
-        """Takes over every record there is; once. Whether it was done now."""
+        """Takes over every record there is; once. True if this call did it."""
         if self._is_done:
             return False
         self._is_done = True
@@ -67,7 +67,7 @@ class HoldRestorer:
         for name, gang in sorted(self._view.units.gangs.items()):
             try:
                 self._take_over(gang, recorded(self._view, gang, nodes))
-            except Exception:  # whatever one object says, the others are read
+            except Exception:  # whatever one object says, the scheduler reads the others
                 log.exception("hold record cannot be read", gang=name)
         return True
 
@@ -101,6 +101,6 @@ class HoldRestorer:
         return next((facts.shape for facts in alike), Shape(requests))
 
     def report(self, gang: GangState, fault: str) -> None:
-        """Says on the PodGang, or on the pod without one, that its record is not used."""
+        """Says on the PodGang, or on the pod without one, that the scheduler ignores its record."""
         field = "capacityHolds" if gang.has_object else "nominatedNodeName"
         self._reporter.warn_of_record(gang, f"status.{field} is not used: {fault}")

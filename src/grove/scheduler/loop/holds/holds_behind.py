@@ -42,7 +42,7 @@ class HoldsBehind:
                 self._headrooms.give_up((hold,))
             else:
                 self._nominations.drop(hold.owner)
-                self._view.changes.mark(hold.owner, fresh=True)  # it is placed again
+                self._view.changes.mark(hold.owner, fresh=True)  # it needs a new place
                 kept = self._view.ledger.find(hold.owner, HoldReason.REPLACEMENT)
                 if kept is not None and not self._check.have_capacity(pods, free):
                     self._replacements.give_up(kept, nodes)  # the nodes of pods that it replaces were held again

@@ -51,7 +51,7 @@ from grove.scheduler.policy.waiting_queue import Order, Stage, Waiting, WaitingQ
 from grove.scheduler.sources.node_sources import ends
 
 MOST_ELDERS = 16
-"""How many gangs at the head of the queue are watched for being overtaken: holds for more would block each other."""
+"""How many gangs at the head of the queue get a hold if others overtake them: holds for more block each other."""
 BETWEEN_LOOKS_S = 1.0
 """Gangs that become old enough within this time are looked at together."""
 UNITS_A_SLICE = 100
@@ -299,7 +299,7 @@ class LongWaitHolds:
         return tree_of(self._view, subject, self._config.node_policy)
 
     def _watch(self, waiting: Waiting) -> None:
-        """Sets the timer of a unit that was refused."""
+        """Sets the timer of a refused unit."""
         subject = self._failing(waiting)
         if subject is None:
             return
@@ -326,10 +326,10 @@ class LongWaitHolds:
         for place in line:
             waiting = self._queue.get(place[1])
             if waiting is None or waiting.patient_at != (ask, place):
-                continue  # it was placed since the look began
+                continue  # it got its place since the look began
             if (waiting.ask, place_of(waiting)) != waiting.patient_at:
                 self._waits.add(waiting)
-                self._is_settled_for_all = False  # it is looked at with those that ask for the same
+                self._is_settled_for_all = False  # its turn comes with those that ask for the same
                 continue
             if ask is not None and self._is_hopeless(waiting):
                 return
@@ -372,7 +372,7 @@ class LongWaitHolds:
             return
         before = self._ledger.find(name, *LONG_WAIT)
         if isinstance(answer, NoFit) and answer.reason == kinds.BUDGET_ENDED and before is not None:
-            return  # not proven: what is held stays
+            return  # not proven: the hold stays
         is_admitted = snapshot.seams.refusal(snapshot, tree, needed) is None
         if isinstance(answer, NoFit) or not (is_admitted or has_quota):
             self._give_up(name)

@@ -170,7 +170,7 @@ class PendingReservations:
         return PendingReservation(name, replace(tree, priority=priority, may_preempt=False), tuple(right))
 
     def commit(self, unit: PendingReservation, placement: Placement) -> None:
-        """The group has its place: it is counted now, and written."""
+        """The group has its place: the snapshot counts it now, and the writer writes it."""
         now, snapshot = self._clock.now(), self._view.snapshot
         by_uid = {member.metadata.uid: member for member in self._now(unit)}
         for facts in placement.pods:

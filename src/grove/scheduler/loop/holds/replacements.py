@@ -56,7 +56,7 @@ class Replacements:
         return ReplacedPod(pod.uid, pod.node, shape, asyncio.get_running_loop().time() + ABSENT_S)
 
     def note_gone(self, pod: PodFacts) -> None:
-        """The pod is off its node: what it used is held from this moment on."""
+        """The pod is off its node: its hold begins at this moment."""
         gang = self._gangs.pop(pod.uid, None)
         if gang is None or not self._view.units.is_current(gang):
             return

@@ -36,7 +36,7 @@ def may_be_disrupted(gang: GangState, config: SchedulerConfiguration) -> bool:
 
 
 class MovableGangs:
-    """What may be moved in a view as it is now."""
+    """The gangs that may move, in a view as it is now."""
 
     def __init__(self, view: View, config: SchedulerConfiguration) -> None:
         self._view, self._config = view, config

@@ -50,11 +50,11 @@ class NotMoved(Exception):
 
 
 class MoveState(msgspec.Struct):
-    """A request that was looked at."""
+    """A request, and the answer of the last look."""
 
     text: str
     pods: tuple[PodFacts, ...] = ()
-    """Pods that are evicted for it; none if it was refused."""
+    """Pods to evict for it; none after a refusal."""
     refused: bool = False
     """Whether a disruption budget refused an eviction."""
     why: str = ""

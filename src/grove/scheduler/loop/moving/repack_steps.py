@@ -65,7 +65,7 @@ async def carry_out(
 ) -> Applied:
     """Moves gangs until `gang` has its place, with at most `agreed` pods that restart.
 
-    `plan` makes a plan on the cluster as it is now, or says why there is none. `begins` is called before each move.
+    `plan` makes a plan on the cluster as it is now, or says why there is none. `begins` runs before each move.
     """
     moved: list[str] = []
     restarts = 0

@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from grove.scheduler.solve.referee import Referee
 
 SLICE_S = 0.02
-"""After this much work the event loop goes on: binds are sent and events are handled between decisions."""
+"""After this much work the event loop goes on: binds and events have their turn between decisions."""
 LOOK_AGAIN_S = 30.0
-"""Seconds until the next look at a unit that could not be read."""
+"""Seconds until the next look at an unreadable unit."""
 MOST_LOOKS = 8
 """How often one turn tries units again that new capacity helps. Without this limit other units would never get a turn.
 """
@@ -331,7 +331,7 @@ class Cycle:
         for unit, fresh in dirty:
             try:
                 self._intake.consider(unit, began, fresh=fresh)
-            except Exception:  # a unit that cannot be read does not stop the others
+            except Exception:  # an unreadable unit does not stop the others
                 log.exception("look failed", unit=unit)
                 asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._view.changes.mark, unit)
         self._demand.begin_turn((waiting.order.name for waiting in self._queue.all()), (unit for unit, _ in dirty))

@@ -1,6 +1,6 @@
 """Decides one unit: it reserves the placement and starts the binding, or reports why there is none.
 
-Decisions use the live snapshot. A placement is reserved in it at once, so the next unit sees what is left. A long
+Decisions use the live snapshot. It counts a placement at once, so the next unit sees what is left. A long
 decision uses a copy, and its answer counts only if it still holds.
 """
 
@@ -202,7 +202,7 @@ class UnitPlacer:
         record = self._view.units.of(unit.name)
         tried_choices = record.tried_choices
         placement = await self._sharing.place(unit.name, unit.tree, steps, nodes, to_bind, closed.own)
-        record.tried_choices = tried_choices  # those that are left are counted by the search on all nodes
+        record.tried_choices = tried_choices  # the search on all nodes counts those that are left
         answer = placement.answer
         if isinstance(answer, NoFit) or (answer.unplaced and not answer.pods):
             return None

@@ -40,7 +40,7 @@ from grove.scheduler.policy.waiting_reasons import refused
 from grove.scheduler.solve.place import place
 
 MOST_SAID = 1024
-"""Kinds of units of which is remembered why they were refused last."""
+"""Of how many kinds of units the last reasons stay in memory."""
 
 log = structlog.get_logger(__name__)
 
@@ -139,7 +139,7 @@ class UnitRefuser:
         if unit.is_minimum and may_evict and unit.tree.may_preempt and self._config.preemption.enabled:
             deadline_s = now + self._holding.timeout_s(unit.gang)
             waits = partial(self._check.still_waits, unit)
-            if closed.headrooms:  # with it fewer victims are needed
+            if closed.headrooms:  # with it fewer victims are enough
                 self._headrooms.give_up(closed.headrooms)
             end_holds_behind = partial(self._behind.take, closed)
             is_nominated = await self._nominations.try_preempt(unit, steps, deadline_s, closed, waits, end_holds_behind)
