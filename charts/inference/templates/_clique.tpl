@@ -33,8 +33,10 @@ One clique. Takes root, name, role, part (what the values say of it), replicas, 
 {{- end }}
 {{- $volumes := concat $v.volumes ($part.volumes | default list) }}
 {{- $mounts := concat $v.volumeMounts ($part.volumeMounts | default list) }}
+{{- $paths := list }}
+{{- range $mounts }}{{ $paths = append $paths (clean .mountPath) }}{{ end }}
 {{- if not $isRouter }}
-{{- with $v.shmSize | default $preset.shmSize }}
+{{- with ternary "" ($v.shmSize | default $preset.shmSize) (has "/dev/shm" $paths) }}
 {{- $volumes = append $volumes (dict "name" "shm" "emptyDir" (dict "medium" "Memory" "sizeLimit" .)) }}
 {{- $mounts = append $mounts (dict "name" "shm" "mountPath" "/dev/shm") }}
 {{- end }}

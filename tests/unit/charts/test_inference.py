@@ -266,7 +266,7 @@ def test_what_is_given_reaches_the_pods() -> None:
     assert models["hostPath"]["type"] == "DirectoryOrCreate"
     assert {"name": "HF_HOME", "value": "/models"} in engine["env"], "downloads go to the volume of the models"
     mounts = {one["name"]: one["mountPath"] for one in engine["volumeMounts"]}
-    assert mounts == {"scratch": "/tmp", "shm": "/dev/shm", "models": "/models"}
+    assert mounts == {"scratch": "/tmp", "memory": "/dev/shm", "models": "/models"}, "its own mount replaces shmSize"
     assert {one["name"] for one in pod["volumes"]} == set(mounts)
     assert pod["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
     assert "serviceAccountName" not in pod, "only the router reads the API server"
