@@ -147,6 +147,8 @@ def manifests_in(text: str, name: str) -> list[Json]:
         documents = [as_json(document) for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
         raise ValueError(f"{name}: not YAML: {yaml_fault(error)}") from error
+    except RecursionError as error:
+        raise ValueError(f"{name}: a value contains itself, or is too deep") from error
     objects: list[Json] = []
     for document in documents:
         if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):

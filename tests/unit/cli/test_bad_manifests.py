@@ -21,6 +21,8 @@ REFUSED = "error: PodCliqueSet a is refused"
     [
         pytest.param("a: [", "error: FILE: not YAML: line 1, column 5: expected the node content", id="broken YAML"),
         pytest.param("\x01", "error: FILE: not YAML: ", id="no text"),
+        pytest.param("spec: &a {b: *a}", "error: FILE: a value contains itself", id="an alias of a node around it"),
+        pytest.param("[" * 2000, "error: FILE: a value contains itself, or is too deep", id="a value that is deep"),
         pytest.param("", "error: there is no PodCliqueSet in the files; they have: no object", id="nothing"),
         pytest.param("[1, 2]", "error: FILE: a document is no Kubernetes object: it has no kind", id="a list"),
         pytest.param("kind: PodCliqueSet", "error: FILE: a PodCliqueSet has no metadata.name", id="no metadata"),
