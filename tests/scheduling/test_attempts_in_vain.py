@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from tests.support.days import HOUR_S, NAMESPACE, Day
 from tests.support.fleet import QUOTA, elastic, install
 from tests.support.gangs import gang, group, pod_json
@@ -12,8 +13,9 @@ from tests.support.gangs import gang, group, pod_json
 from grove.api.core import Pod
 from grove.api.koordinator import ElasticQuota
 from grove.kube.errors import Forbidden
+from grove.scheduler.loop.holds.nominations import Nominations
 from grove.sim.loop import run
-from grove.sim.topology import HOST
+from grove.sim.topology import HOST, RACK
 
 
 def on(node: str) -> dict[str, Any]:
@@ -102,6 +104,47 @@ def test_many_gangs_that_wait_for_pods_to_leave_are_not_placed_again_because_one
     turns, bound = run(story())
     assert turns < 60
     assert bound == 12
+
+
+@pytest.mark.parametrize("keeps_others_off_its_rack", [False, True])
+def test_a_gang_that_waits_for_pods_to_leave_is_not_placed_again_because_its_own_place_was_given_back(
+    monkeypatch: pytest.MonkeyPatch, *, keeps_others_off_its_rack: bool
+) -> None:
+    """Its small pod fits beside its own place, so the nodes of that place look as if they helped it."""
+    searches, most = 0, 20
+    search = Nominations.try_preempt
+
+    async def count(self: Nominations, *args: Any) -> bool:
+        nonlocal searches
+        searches += 1
+        return searches < most and await search(self, *args)  # else it would never end
+
+    async def story() -> tuple[int, int]:
+        async with Day(nodes=2, gpus=8, stop_s=HOUR_S) as day:
+            first, second = await day.nodes()
+            grace = {"terminationGracePeriodSeconds": int(HOUR_S)}
+            await day.client.create(
+                Pod, pod_json("slow", NAMESPACE, gpus=8, priorityClassName="low", **on(first), **grace)
+            )
+            await day.client.create(Pod, pod_json("ends", NAMESPACE, priorityClassName="urgent", **on(second)))
+            await asyncio.sleep(5)
+            await day.client.delete(Pod, "slow", NAMESPACE)
+            apart = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": "absent"}}}
+            affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+            spec = {"affinity": affinity} if keeps_others_off_its_rack else {}
+            groups = group("large", 1, gpus=8), group("small", 1, gpus=1, spec=spec)
+            await day.apply(gang("g", *groups, priority_class="high"))
+            await asyncio.sleep(60)
+            monkeypatch.setattr(Nominations, "try_preempt", count)
+            await day.end("ends")
+            await asyncio.sleep(600)
+            after = searches
+            await asyncio.sleep(HOUR_S)
+            return after, await day.bound("g-")
+
+    after, bound = run(story())
+    assert 0 < after < 5
+    assert bound == 2
 
 
 def test_with_quotas_a_place_that_another_pod_took_is_given_up_at_once() -> None:

@@ -94,6 +94,8 @@ class Nominations:
         self.search = VictimSearch(view, decider, clock)
         self._reporter, self._clock, self._fits = reporter, clock, fits
         self._unsettled: set[str] = set()
+        self._given_back: frozenset[str] | None = frozenset()
+        """Nodes with more free capacity because of the last `drop_slow`; None if it may have helped any unit."""
         view.cache.on_event(PodDisruptionBudget, self._budget_changed)
 
     def _open(self) -> list[Nomination]:
@@ -108,8 +110,14 @@ class Nominations:
     def drop_slow(self, roomier: Collection[str] | None, helped: Collection[str]) -> list[str]:
         """Gives back the places of units that wait long for terminating pods and can use what became free; these units.
 
-        `roomier` are nodes with more free capacity; None is a change that may help any unit.
+        `roomier` are nodes with more free capacity; None is a change that may help any unit. The places that the last
+        call gave back do not count. Their units may take the same places again, and that would never end.
         """
+        given_back, self._given_back = self._given_back, frozenset()
+        if given_back is None:
+            roomier = frozenset()
+        elif roomier is not None:
+            roomier = frozenset(roomier) - given_back
         slow = [nomination for nomination in self._open() if nomination.is_slow]
         dropped = [
             nomination.unit.name
@@ -118,6 +126,9 @@ class Nominations:
         ]
         for name in dropped:
             self.drop(name)
+        if dropped:
+            changes = self._view.changes
+            self._given_back = None if changes.wide_relief else frozenset(changes.relief)
         return dropped
 
     def _could_use(self, nomination: Nomination, nodes: Collection[str]) -> bool:
