@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, islice, product
+from itertools import combinations, islice, product
 from operator import attrgetter
 from typing import TypeVar
 
@@ -153,11 +153,14 @@ class RunningIndex:
             DisruptionBudget(f"{namespace}/{name}", allowed, self._uids_of(namespace, selector))
             for namespace, name, selector, allowed in sorted(budgets, key=lambda budget: budget[:2])
         ]
-        times = Counter(chain.from_iterable(budget.uids for budget in single))
+        covering: dict[str, list[str]] = {}
+        for budget in single:
+            for uid in budget.uids:
+                covering.setdefault(uid, []).append(budget.name)
         by_names: dict[str, set[str]] = {}
-        for uid in [uid for uid, count in times.items() if count > 1]:
-            names = " and ".join(budget.name for budget in single if uid in budget.uids)
-            by_names.setdefault(f"{names} {NEVER_EVICTED}", set()).add(uid)
+        for uid, several in covering.items():
+            if len(several) > 1:
+                by_names.setdefault(f"{' and '.join(several)} {NEVER_EVICTED}", set()).add(uid)
         return [*single, *(DisruptionBudget(names, 0, frozenset(uids)) for names, uids in sorted(by_names.items()))]
 
     def _uids_of(self, namespace: str, selector: Selector) -> frozenset[str]:
