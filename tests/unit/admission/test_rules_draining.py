@@ -84,3 +84,10 @@ def test_a_warning_about_a_draining_time(obj: Json, want: str) -> None:
     found = warnings(ADMISSION, obj)
     assert len(found) == bool(want)
     assert "".join(found).startswith(want)
+
+
+def test_a_stored_deadline_that_is_no_duration_does_not_stop_another_edit() -> None:
+    """An earlier version admitted it."""
+    old, new = (with_deadline(demo("60"), "soon") for _ in range(2))
+    new["metadata"]["labels"] = {"team": "a"}
+    assert warnings(ADMISSION, new, old) == []

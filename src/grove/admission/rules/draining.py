@@ -39,7 +39,11 @@ def drain_notes(new: SetView) -> Iterator[str]:
     parts = [*(group.annotations for group in new.groups), *alone]
     longest_s = max((drain_s(annotations, new.annotations) for annotations in parts), default=0)
     deadline = text(mapping(new.spec.get("updateStrategy")).get("progressDeadline"))
-    if longest_s and deadline and duration.parse(deadline).total_seconds() <= longest_s:
+    try:
+        deadline_s = duration.parse(deadline).total_seconds()
+    except duration.InvalidDuration:
+        return  # no deadline, or one that only an earlier version admitted: the operator ignores it
+    if longest_s and deadline_s <= longest_s:
         yield (
             f"spec.updateStrategy.progressDeadline: {deadline} is not longer than the draining time of {longest_s} s, "
             "so every update is reported as stalled"
