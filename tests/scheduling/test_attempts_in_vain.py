@@ -14,6 +14,7 @@ from grove.api.core import Pod
 from grove.api.koordinator import ElasticQuota
 from grove.kube.errors import Forbidden
 from grove.scheduler.loop.holds.nominations import Nominations
+from grove.scheduler.loop.turn.cycle import QueueUpdater
 from grove.sim.loop import run
 from grove.sim.topology import HOST, RACK
 
@@ -106,6 +107,19 @@ def test_many_gangs_that_wait_for_pods_to_leave_are_not_placed_again_because_one
     assert bound == 12
 
 
+async def wait_for_a_pod_to_leave(day: Day, small: dict[str, Any]) -> None:
+    """Gang g waits for the end of pod slow on the first node. Its small pod is beside pod ends, on the second."""
+    first, second = await day.nodes()
+    grace = {"terminationGracePeriodSeconds": int(HOUR_S)}
+    await day.client.create(Pod, pod_json("slow", NAMESPACE, gpus=8, priorityClassName="low", **on(first), **grace))
+    await day.client.create(Pod, pod_json("ends", NAMESPACE, priorityClassName="urgent", **on(second)))
+    await asyncio.sleep(5)
+    await day.client.delete(Pod, "slow", NAMESPACE)
+    groups = group("large", 1, gpus=8), group("small", 1, gpus=1, spec=small)
+    await day.apply(gang("g", *groups, priority_class="high"))
+    await asyncio.sleep(60)
+
+
 @pytest.mark.parametrize("keeps_others_off_its_rack", [False, True])
 def test_a_gang_that_waits_for_pods_to_leave_is_not_placed_again_because_its_own_place_was_given_back(
     monkeypatch: pytest.MonkeyPatch, *, keeps_others_off_its_rack: bool
@@ -121,20 +135,9 @@ def test_a_gang_that_waits_for_pods_to_leave_is_not_placed_again_because_its_own
 
     async def story() -> tuple[int, int]:
         async with Day(nodes=2, gpus=8, stop_s=HOUR_S) as day:
-            first, second = await day.nodes()
-            grace = {"terminationGracePeriodSeconds": int(HOUR_S)}
-            await day.client.create(
-                Pod, pod_json("slow", NAMESPACE, gpus=8, priorityClassName="low", **on(first), **grace)
-            )
-            await day.client.create(Pod, pod_json("ends", NAMESPACE, priorityClassName="urgent", **on(second)))
-            await asyncio.sleep(5)
-            await day.client.delete(Pod, "slow", NAMESPACE)
             apart = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": "absent"}}}
             affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-            spec = {"affinity": affinity} if keeps_others_off_its_rack else {}
-            groups = group("large", 1, gpus=8), group("small", 1, gpus=1, spec=spec)
-            await day.apply(gang("g", *groups, priority_class="high"))
-            await asyncio.sleep(60)
+            await wait_for_a_pod_to_leave(day, {"affinity": affinity} if keeps_others_off_its_rack else {})
             monkeypatch.setattr(Nominations, "try_preempt", count)
             await day.end("ends")
             await asyncio.sleep(600)
@@ -145,6 +148,29 @@ def test_a_gang_that_waits_for_pods_to_leave_is_not_placed_again_because_its_own
     after, bound = run(story())
     assert 0 < after < 5
     assert bound == 2
+
+
+def test_a_look_that_fails_at_a_gang_that_waits_for_pods_to_leave_stops_no_other_gang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consider = QueueUpdater.consider
+
+    def fail(self: QueueUpdater, name: str, *args: Any, **more: Any) -> None:
+        if name == "default/g":
+            raise LookupError("nobody thought of that")
+        consider(self, name, *args, **more)
+
+    async def story() -> int:
+        async with Day(nodes=2, gpus=8, stop_s=HOUR_S) as day:
+            await wait_for_a_pod_to_leave(day, {})
+            monkeypatch.setattr(QueueUpdater, "consider", fail)
+            await day.end("ends")
+            await asyncio.sleep(10)
+            await day.apply(gang("other", group("w", 1)))
+            await asyncio.sleep(60)
+            return await day.bound("other")
+
+    assert run(story()) == 1
 
 
 def test_with_quotas_a_place_that_another_pod_took_is_given_up_at_once() -> None:

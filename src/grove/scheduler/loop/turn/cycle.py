@@ -329,11 +329,7 @@ class Cycle:
             before()
         dirty = self._view.changes.take_dirty()
         for unit, fresh in dirty:
-            try:
-                self._intake.consider(unit, began, fresh=fresh)
-            except Exception:  # an unreadable unit does not stop the others
-                log.exception("look failed", unit=unit)
-                asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._view.changes.mark, unit)
+            self._look_at(unit, began, fresh=fresh)
         self._demand.begin_turn((waiting.order.name for waiting in self._queue.all()), (unit for unit, _ in dirty))
         if unsettled := self._nominations.take_unsettled():
             self._queue.wake_named(unsettled)
@@ -346,6 +342,13 @@ class Cycle:
         if self._view.snapshot.seams.moves:
             self._queue.reorder(lambda name: order_of(self._view, name).rank)
             self._order_changes.wake_units_ahead()
+
+    def _look_at(self, unit: str, now_s: float, *, fresh: bool) -> None:
+        try:
+            self._intake.consider(unit, now_s, fresh=fresh)
+        except Exception:  # an unreadable unit does not stop the others
+            log.exception("look failed", unit=unit)
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._view.changes.mark, unit)
 
     async def _decide_due(self, began: float) -> None:
         loop = asyncio.get_running_loop()
@@ -402,7 +405,7 @@ class Cycle:
         self._view.counted.refresh()  # what units that went had is free
         came = self._view.changes.take_relief()
         for unit in self._nominations.drop_slow(came.nodes, came.helped):
-            self._intake.consider(unit, now_s, fresh=True)
+            self._look_at(unit, now_s, fresh=True)
         if came.daemons_went or came.nodes is None or came.helped:
             self._holding.reconsider()
         self._relief.wake_helped(came.nodes, now_s)
