@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.scheduler.kit import HOST, RACK, gang, group, node, pod, racks, snap
 
 from grove.api.labels import BASE_POD_GANG, POD_GANG
-from grove.api.selector import of_labels
+from grove.api.selector import of_labels, parse
 from grove.scheduler.evict.preempt import NoVictims, Victims, preempt
 from grove.scheduler.evict.running import DisruptionBudget, Running, RunningIndex
 from grove.scheduler.model.answers import NoFit, Placement
@@ -267,6 +269,49 @@ def test_the_index_of_what_runs_keeps_nothing_of_namespaces_whose_pods_have_gone
         index.remove(one.uid)
     assert [len(one.uids) for one in index.budgets(budgets)] == [0, 0, 0]
     assert {name: kept for name, kept in vars(index).items() if kept} == {}
+
+
+class CountedLabels(dict[str, str]):
+    """Labels that count their reads."""
+
+    reads = 0
+
+    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        CountedLabels.reads += 1
+        return super().get(name, default)
+
+
+def test_budgets_of_many_sets_read_each_pod_a_few_times_and_not_once_for_each_budget():
+    index, sets = RunningIndex(), 100
+    for number in range(sets):
+        for member in "abc":
+            labels = CountedLabels({"app": f"set-{number}", "managed-by": "grove", "part": member})
+            index.add(pod(f"{number}-{member}", 1, on="n", labels=labels))
+    asked = [
+        ("default", f"budget-{number:03}", of_labels({"app": f"set-{number}", "managed-by": "grove"}), 1)
+        for number in range(sets)
+    ]
+    CountedLabels.reads = 0
+    covered = [budget.uids for budget in index.budgets(asked)]
+    assert covered == [frozenset(f"{number}-{member}" for member in "abc") for number in range(sets)]
+    assert CountedLabels.reads <= 5 * 3 * sets, "100 budgets that read 300 pods each would be 30,000 reads"
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=6),
+    st.lists(st.sampled_from(("", "a=x", "a=y,b=x", "a in (x,y)", "a!=x", "b", "!a", "a=x,b!=z", "b=q")), max_size=4),
+)
+def test_a_budget_covers_the_pods_that_its_selector_matches(labels: list[dict[str, str]], texts: list[str]) -> None:
+    index = RunningIndex()
+    pods = [pod(f"p{number}", 1, on="n", labels=of_one) for number, of_one in enumerate(labels)]
+    for each in pods:
+        index.add(each)
+    selectors = [parse(text) for text in texts]
+    asked = [("default", f"b{number}", selector, 1) for number, selector in enumerate(selectors)]
+    for left in (pods, pods[1:]):
+        covered = [budget.uids for budget in index.budgets(asked)[: len(asked)]]
+        assert covered == [frozenset(p.uid for p in left if selector.matches(p.labels)) for selector in selectors]
+        index.remove("p0")
 
 
 def family(scaled_on: str = "b", *, priority: int = 0) -> list[Running]:

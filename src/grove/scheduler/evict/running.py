@@ -85,6 +85,9 @@ class RunningIndex:
         self._by_namespace: dict[str, dict[str, PodFacts]] = {}
         self._covered: dict[str, dict[Selector, frozenset[str]]] = {}
         """Uids that selectors of budgets mean, by namespace; kept until a pod of it comes or goes."""
+        self._by_label: dict[str, dict[str, dict[str, dict[str, PodFacts]]]] = {}
+        """Pods by namespace, label, value of the label and uid, for labels that selectors of budgets require. A fleet
+        has a budget for each set, and most select by the name of the set. Kept as long as `_covered`."""
 
     def add(self, pod: PodFacts) -> None:
         """Counts a pod, instead of what was known of it."""
@@ -96,7 +99,7 @@ class RunningIndex:
         else:
             self._alone.setdefault(pod.priority, {})[pod.uid] = _alone(pod)
         self._by_namespace.setdefault(pod.namespace, {})[pod.uid] = pod
-        self._covered.pop(pod.namespace, None)
+        self._forget_covered(pod.namespace)
 
     def remove(self, uid: str) -> None:
         pod = self._of.pop(uid, None)
@@ -110,7 +113,12 @@ class RunningIndex:
         else:
             _drop(self._alone, pod.priority, uid)
         _drop(self._by_namespace, pod.namespace, uid)
-        self._covered.pop(pod.namespace, None)
+        self._forget_covered(pod.namespace)
+
+    def _forget_covered(self, namespace: str) -> None:
+        if namespace in self._covered:
+            del self._covered[namespace]
+            self._by_label.pop(namespace, None)
 
     def lowest_priority(self) -> int | None:
         """The least priority of any unit; None when nothing runs."""
@@ -169,8 +177,27 @@ class RunningIndex:
             return frozenset()
         known = self._covered.setdefault(namespace, {})
         if selector not in known:
-            known[selector] = frozenset(uid for uid, pod in pods.items() if selector.matches(pod.labels))
+            candidates = self._candidates(namespace, selector, pods)
+            known[selector] = frozenset(uid for uid, pod in candidates.items() if selector.matches(pod.labels))
         return known[selector]
+
+    def _candidates(self, namespace: str, selector: Selector, pods: dict[str, PodFacts]) -> Mapping[str, PodFacts]:
+        """Pods with the rarest of the label values that the selector requires; all pods if it requires none."""
+        by_label = self._by_label.setdefault(namespace, {})
+        fewest: Mapping[str, PodFacts] = pods
+        for requirement in selector.requirements:
+            if requirement.operator != "In" or len(requirement.values) != 1:
+                continue
+            if requirement.key not in by_label:
+                values = by_label[requirement.key] = {}
+                for uid, pod in pods.items():
+                    if (value := pod.labels.get(requirement.key)) is not None:
+                        values.setdefault(value, {})[uid] = pod
+            (required,) = requirement.values
+            having = by_label[requirement.key].get(required, {})
+            if len(having) < len(fewest):
+                fewest = having
+        return fewest
 
 
 def _alone(pod: PodFacts) -> Running:
