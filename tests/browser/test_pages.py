@@ -414,7 +414,7 @@ async def test_teams_and_sets_have_their_gpu_hours_for_a_time_that_is_chosen(ope
     used: dict[str, Any] = {"teams": [hours], "sets": [hours | {"namespace": "prod", "set": "chat"}]}
     used |= {"since": "of the last 24 h", "last": 86400, "times": [[86400, "24 h"], [604800, "7 d"]]}
     used |= {"gpuHours": 200.0, "idleGpuHours": 80.0, "idleShare": 0.4}
-    painted.answers = {"_usage": used}
+    painted.answers = {"_usage": used, "_queues": []}
     async with serving(painted, "local") as (url, owner):
         tab = await opened(url, owner)
         await tab.go("usage")
